@@ -1,0 +1,76 @@
+"""coterie: a model of its own for every client of a federation, learnt together with its kin, without moving their data."""
+
+from typing import Any
+
+from coterie.algorithms import (
+    METHODS,
+    DFedU,
+    FedAvg,
+    FedU,
+    Global,
+    GraphProj,
+    Local,
+    LpProj,
+    LpProj1,
+    LpProj2,
+    Method,
+    PFedMe,
+    equal_compute,
+    get_method,
+)
+from coterie.coupling import graph
+from coterie.coupling.graph import Graph
+from coterie.data import Federation, from_arrays, get_source
+from coterie.engine.options import Training
+from coterie.engine.simulate import Result, Simulator, simulate, simulate_many
+from coterie.errors import CoterieError, Diverged, InvalidInput
+from coterie.models import MODELS, Model, get_model
+from coterie.schedule import InverseSqrt, InverseTime, Linear, SquareRoot
+from coterie.vector import Vector
+
+__version__ = "0.1.0"
+
+
+def load(name: str, *, seed: int = 0, **options: Any) -> Federation:
+    """A built-in federation by name, e.g. `load("digits", clients=20)`."""
+    return get_source(name, options).load(seed)
+
+
+__all__ = [
+    "METHODS",
+    "MODELS",
+    "CoterieError",
+    "DFedU",
+    "Diverged",
+    "FedAvg",
+    "FedU",
+    "Federation",
+    "Global",
+    "Graph",
+    "GraphProj",
+    "InvalidInput",
+    "InverseSqrt",
+    "InverseTime",
+    "Linear",
+    "Local",
+    "LpProj",
+    "LpProj1",
+    "LpProj2",
+    "Method",
+    "Model",
+    "PFedMe",
+    "Result",
+    "Simulator",
+    "SquareRoot",
+    "Training",
+    "Vector",
+    "__version__",
+    "equal_compute",
+    "from_arrays",
+    "get_method",
+    "get_model",
+    "graph",
+    "load",
+    "simulate",
+    "simulate_many",
+]

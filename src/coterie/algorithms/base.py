@@ -1,0 +1,226 @@
+"""The protocol: what a method is, written for ONE client as pure functions.
+
+Nothing here knows whether it is simulated or deployed. The simulator maps these functions over stacked clients; a deployment calls
+the very same functions alone. docs/add-a-method.md walks through writing one.
+
+Three ways of exchanging (`exchange`):
+
+"none"    local → done
+"star"    hub: broadcast → clients: local → hub: merge
+"graph"   clients: local, message → to the neighbours (or a hub that knows the graph): pull → client: absorb
+"pooled"  one learner that sees all data (centralised training, a reference and not a federation)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+
+from coterie.errors import InvalidInput, unknown
+from coterie.objective import Objective
+from coterie.options import Options, option, traced_dataclass
+from coterie.schedule import Number, Schedule, at
+from coterie.vector import Vector
+
+METHODS: dict[str, type[Method]] = {}
+M = TypeVar("M", bound="Method")
+
+
+class Step(NamedTuple):
+    """What a client's local work gives: a message to send, what it keeps, and how many mini-batch gradients it took."""
+
+    message: Any
+    memory: Any
+    gradients: Any
+
+
+class Work(NamedTuple):
+    """The gradient work of one client in one round, to give Local exactly as much."""
+
+    steps: int | None
+    epochs: int | None
+    lr: Any
+    trains: str
+
+
+class Condition(NamedTuple):
+    """A step-size condition that can be checked before the run: `value` must stay below `bound`."""
+
+    text: str
+    value: float
+    bound: float
+
+    @property
+    def holds(self) -> bool:
+        return self.value < self.bound
+
+    def __str__(self) -> str:
+        return f"{self.text} must be < {self.bound:g} but is {self.value:.4g}"
+
+
+class Method(Options):
+    """A method's hyper-parameters (floats are traced, loop lengths are static) and its functions."""
+
+    title: ClassVar[str] = ""
+    summary: ClassVar[str] = ""
+    paper: ClassVar[str] = ""
+    exchange: ClassVar[str] = "none"
+    views: ClassVar[tuple[str, ...]] = ("personal",)
+    strength: ClassVar[str] = ""
+    """The option that couples the clients: 0 gives Local."""
+
+    # -- before the first round -------------------------------------------------------------------------------------------
+
+    def bind(self, template: Vector, key: Any) -> Method:
+        """A copy that holds what all participants draw from the shared seed (a projection); by default nothing."""
+        return self
+
+    def hub_init(self, template: Vector) -> Any:
+        """What the hub keeps."""
+        return ()
+
+    def client_init(self, template: Vector) -> Any:
+        """What a client keeps for ever; all clients start alike."""
+        return ()
+
+    # -- a round ----------------------------------------------------------------------------------------------------------
+
+    def broadcast(self, hub: Any) -> Any:
+        """Star: the message from the hub to a client."""
+        return hub
+
+    def local(self, received: Any, memory: Any, objective: Objective) -> Step:
+        """On the client: what it does between receiving and sending."""
+        raise NotImplementedError
+
+    def merge(self, hub: Any, messages: Any, weights: Any, t: Any) -> Any:
+        """Star, on the hub: messages of the sampled clients, stacked along axis 0, with a weight each."""
+        return hub
+
+    def message(self, memory: Any) -> Any:
+        """Graph: what a client would send now, from what it keeps."""
+        raise NotImplementedError
+
+    def pull(self, own: Any, messages: Any, weights: Any) -> Any:
+        """Graph: the combined pull of the neighbours on a client, from the messages alone (so a hub can do it too)."""
+        raise NotImplementedError
+
+    def absorb(self, memory: Any, pull: Any, t: Any) -> Any:
+        """Graph, on the client: move by the pull."""
+        raise NotImplementedError
+
+    # -- after a round ----------------------------------------------------------------------------------------------------
+
+    def models(self, received: Any, memory: Any, objective: Objective) -> dict[str, Vector]:
+        """The models of a client, by the names in `views`. `objective` gives training data to methods that adapt."""
+        raise NotImplementedError
+
+    # -- facts ------------------------------------------------------------------------------------------------------------
+
+    @property
+    def model_views(self) -> tuple[str, ...]:
+        """The names of the models that are evaluated; the first is the one this method is judged by."""
+        return self.views
+
+    @property
+    def trains_all(self) -> bool:
+        """True when every client trains in every round, although only the sampled ones send."""
+        return getattr(self, "trains", "sampled") == "all"
+
+    @property
+    def hub_between(self) -> bool:
+        """Graph: True when a hub carries the messages; False when neighbours exchange directly."""
+        return True
+
+    def work(self) -> Work:
+        """The gradient work per client and round."""
+        raise NotImplementedError
+
+    def conditions(self, template: Vector, laplacian_norm: float) -> list[Condition]:
+        """Step-size conditions that can be checked beforehand; called on a bound method."""
+        return []
+
+
+def method(name: str, *, title: str, paper: str) -> Callable[[type[M]], type[M]]:
+    """Register a method under its name for TOML, Python and the command line."""
+
+    def register(cls: type[M]) -> type[M]:
+        cls.name, cls.title, cls.paper = name, title, paper
+        cls.summary = inspect.cleandoc(cls.__doc__ or "").splitlines()[0]
+        made: type[M] = traced_dataclass(cls)
+        METHODS[name] = made
+        return made
+
+    return register
+
+
+def get_method(name: str, options: dict[str, Any] | None = None) -> Method:
+    """A registered method with its options from plain values."""
+    if name not in METHODS:
+        raise unknown("the method", name, METHODS)
+    return METHODS[name].from_config(options or {})
+
+
+# -- pieces that several methods share ------------------------------------------------------------------------------------
+
+
+def weighted_mean(messages: Any, weights: Any) -> Any:
+    """Σ_k weight_k · message_k / Σ_k weight_k, leaf by leaf."""
+    share = weights / jnp.sum(weights)
+    return jax.tree.map(lambda m: jnp.tensordot(share.astype(m.dtype), m, 1), messages)
+
+
+def beta_mix(old: Any, new: Any, beta: Any) -> Any:
+    """(1 − β)·old + β·new, exact for β = 1."""
+    return jax.tree.map(lambda a, b: b + (1.0 - beta) * (a - b), old, new)
+
+
+def first_value(value: Number | None) -> float:
+    """The largest value a rate takes in the run, for checking conditions: a schedule's at t = 0."""
+    return float(at(value, 0)) if isinstance(value, Schedule) else float(value or 0.0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LocalSGD(Method):
+    """Shared by methods whose local work is plain SGD: R steps, or R epochs over the client's data, with step μ."""
+
+    lr: Number = option(0.05, "step size of local SGD", symbol="μ", above=0)
+    local_steps: int = option(20, "local steps per round", symbol="R", low=1)
+    local_epochs: int | None = option(None, "count R in epochs over the client's data instead of steps (the published FedU code)", low=1)
+
+    @property
+    def R(self) -> int:
+        return self.local_epochs or self.local_steps
+
+    def work(self) -> Work:
+        return Work(None if self.local_epochs else self.local_steps, self.local_epochs, self.lr, "sampled")
+
+    def sgd(self, x: Any, objective: Objective) -> tuple[Any, Any]:
+        """x ← x − μ∇f̃(x) for R steps or epochs; returns the model and the number of gradients."""
+        lr = at(self.lr, objective.t)
+        steps = self.local_epochs * objective.steps_per_epoch if self.local_epochs else self.local_steps
+        step = lambda i, x: x - lr * objective.gradient(x, objective.batch(i))  # noqa: E731
+        return jax.lax.fori_loop(0, steps, step, x), steps
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Star(Method):
+    """Shared by methods with a hub that averages what the sampled clients send."""
+
+    exchange: ClassVar[str] = "star"
+
+    beta: Number = option(1.0, "weight of the new mean at the hub: w ← (1−β)w + β·mean", symbol="β", above=0)
+    weighting: str = option("uniform", "what a client counts in the mean: alike, or by its training samples", choices=("uniform", "samples"))
+
+    def merge(self, hub: Any, messages: Any, weights: Any, t: Any) -> Any:
+        return beta_mix(hub, weighted_mean(messages, weights), at(self.beta, t))
+
+
+def need(condition: bool, sentence: str) -> None:
+    if not condition:
+        raise InvalidInput(sentence)

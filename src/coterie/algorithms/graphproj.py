@@ -1,0 +1,58 @@
+"""graph-proj: FedU's graph with lp-proj's penalty (ours)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coterie.algorithms.base import method
+from coterie.algorithms.fedu import GraphMethod
+from coterie.algorithms.subspace import Subspace
+from coterie.coupling import penalty
+from coterie.options import option
+from coterie.vector import Vector
+
+
+@method("graph-proj", title="graph-proj", paper="(ours: the graph of FedU with the penalty of lp-proj)")
+class GraphProj(Subspace, GraphMethod):
+    """A model for every client, pulled towards its neighbours' inside a shared random subspace: dsub numbers per message.
+
+    min_X Σ_k f_k(x_k) + η Σ_{(k,l)} a_kl (1/p)‖P(x_k − x_l)‖_p^p
+
+    Per round: R SGD steps as in FedU; the client sends only P x_{k,R}; then
+    x_k ← x_{k,R} − μ̃ η Σ_l a_kl Pᵀ ψ_p(P x_{k,R} − P x_{l,R}),  ψ_p(v) = sign(v)|v|^{p−1}.
+
+    ============  ================================================
+    symbol        argument
+    ============  ================================================
+    μ, R          lr, local_steps (or local_epochs)
+    η, p          eta, p
+    P, dsub       projection, dsub, blocks, projection_seed
+    μ̃             mix_lr (default μR)
+    a_kl          the graph of the experiment
+    ============  ================================================
+
+    With P = I and p = 2 it is FedU. With `hub` a hub carries the messages (dsub numbers up, the summed pull of dsub numbers down);
+    without, each client sends to its neighbours and all take part in every round.
+    """
+
+    p: float = option(2.0, "exponent of the penalty", symbol="p", low=1, static=True)
+    hub: bool = option(True, "a hub carries the messages; false: neighbours exchange directly")
+    neighbours: str = option(
+        "sampled", "whose models count: neighbours sampled in the same round, or all with their last models", choices=("sampled", "all")
+    )
+
+    @property
+    def hub_between(self) -> bool:
+        return self.hub
+
+    def message(self, memory: Vector) -> Any:
+        return self.drawn(memory)
+
+    def pull(self, own: Any, messages: Any, weights: Any) -> Any:
+        return penalty.pull(own, messages, weights, self.p)
+
+    def absorb(self, memory: Vector, pull: Any, t: Any) -> Vector:
+        return memory - self.mixing_step(t) * self.drawn.back(pull, memory)
+
+    def stiffness(self, template: Vector) -> float:
+        return self.squared_norm_of_p(template) if self.p == 2 else 0.0

@@ -1,0 +1,255 @@
+"""Who is coupled to whom: weighted, undirected graphs over the clients, kept sparse."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from scipy.sparse.csgraph import connected_components
+from scipy.sparse.linalg import eigsh
+
+from coterie.data.federation import Federation
+from coterie.errors import InvalidInput, unknown
+
+KINDS = ("complete", "star", "ring", "nearest", "random-graph", "random", "equal", "weighted", "similar", "matrix")
+
+
+@dataclasses.dataclass(frozen=True)
+class Graph:
+    """Weights a_kl ≥ 0 between clients, symmetric, without self-loops.
+
+    >>> g = ring(5)
+    >>> g.clients, g.edges, g.connected, round(g.laplacian_norm, 3)
+    (5, 5, True, 3.618)
+    """
+
+    weights: sp.csr_array
+    name: str = "matrix"
+
+    def __post_init__(self) -> None:
+        a = sp.csr_array(self.weights, dtype=np.float64)
+        if a.shape[0] != a.shape[1]:
+            raise InvalidInput(f"the graph's matrix has the shape {a.shape[0]}×{a.shape[1]}, but must be square.")
+        a.eliminate_zeros()
+        a.sort_indices()
+        if not np.isfinite(a.data).all():
+            raise InvalidInput("the graph has a weight that is NaN or infinite; weights must be finite numbers ≥ 0.")
+        if len(a.data) and a.data.min() < 0:
+            k = int(np.argmin(a.data))
+            row = int(np.searchsorted(a.indptr, k, "right")) - 1
+            raise InvalidInput(f"the graph has the weight {a.data[k]:g} between clients {row} and {a.indices[k]}; weights must be ≥ 0.")
+        diagonal = np.flatnonzero(a.diagonal())
+        if len(diagonal):
+            raise InvalidInput(f"the graph couples client {diagonal[0]} to itself; its matrix must have a zero diagonal.")
+        gap = sp.coo_array(abs(a - a.T))
+        if gap.nnz and gap.data.max() > 1e-9 * max(1.0, a.data.max()):
+            i = int(np.argmax(gap.data))
+            k, j = int(gap.coords[0][i]), int(gap.coords[1][i])
+            raise InvalidInput(
+                f"the graph is not symmetric: the weight from client {k} to {j} is {a[k, j]:g}, but from {j} to {k} it is {a[j, k]:g}."
+            )
+        object.__setattr__(self, "weights", a)
+
+    @property
+    def clients(self) -> int:
+        return int(self.weights.shape[0])
+
+    @property
+    def edges(self) -> int:
+        return int(self.weights.nnz) // 2
+
+    @property
+    def degrees(self) -> NDArray[np.int64]:
+        """Neighbours per client."""
+        return np.diff(self.weights.indptr)
+
+    @property
+    def laplacian(self) -> sp.csr_array:
+        """L = D − A."""
+        return sp.csr_array(sp.diags_array(self.weights.sum(axis=1)) - self.weights)
+
+    @property
+    def laplacian_norm(self) -> float:
+        """ρ = ‖L‖, the largest eigenvalue."""
+        if self.weights.nnz == 0:
+            return 0.0
+        if self.clients <= 500:
+            return float(np.linalg.eigvalsh(self.laplacian.toarray())[-1])
+        start = np.random.default_rng(0).standard_normal(self.clients)
+        return float(eigsh(self.laplacian, k=1, which="LA", return_eigenvectors=False, v0=start)[0])
+
+    @property
+    def components(self) -> int:
+        return int(connected_components(self.weights, directed=False, return_labels=False))
+
+    @property
+    def connected(self) -> bool:
+        return self.components == 1
+
+    def neighbours(self, k: int) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+        """The neighbours of client k and their weights."""
+        rows = slice(self.weights.indptr[k], self.weights.indptr[k + 1])
+        return self.weights.indices[rows], self.weights.data[rows]
+
+    def table(self) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+        """Neighbours and weights as two (N, largest degree) arrays; padding has the weight 0 and points at the client itself."""
+        width = max(1, int(self.degrees.max(initial=0)))
+        index = np.repeat(np.arange(self.clients, dtype=np.int32)[:, None], width, 1)
+        weight = np.zeros((self.clients, width))
+        slot = np.arange(self.weights.nnz) - np.repeat(self.weights.indptr[:-1], self.degrees)
+        row = np.repeat(np.arange(self.clients), self.degrees)
+        index[row, slot] = self.weights.indices
+        weight[row, slot] = self.weights.data
+        return index, weight
+
+    def describe(self) -> str:
+        """One line for people: edges, degrees, connectivity, ‖L‖."""
+        parts = f"{self.components} components (not connected)" if not self.connected else "connected"
+        low, high = int(self.degrees.min(initial=0)), int(self.degrees.max(initial=0))
+        return f"{self.name} graph: {self.clients} clients, {self.edges} edges, degree {low}–{high}, {parts}, ‖L‖ = {self.laplacian_norm:.4g}"
+
+    def check_size(self, clients: int) -> Graph:
+        if self.clients != clients:
+            raise InvalidInput(f"the graph has {self.clients} clients, but the federation has {clients}; they must be as many.")
+        return self
+
+
+def from_matrix(matrix: Any, name: str = "matrix") -> Graph:
+    """A graph from a dense or sparse symmetric matrix of weights."""
+    if not sp.issparse(matrix):
+        matrix = np.asarray(matrix)
+        if matrix.ndim != 2 or not np.issubdtype(matrix.dtype, np.number):
+            raise InvalidInput(f"the graph's matrix has the shape {matrix.shape}, but must be a square table of numbers.")
+    return Graph(sp.csr_array(matrix), name)
+
+
+def _from_edges(n: int, rows: Any, columns: Any, weights: Any, name: str) -> Graph:
+    """Edges given once; both directions are stored. Repeated edges count once."""
+    low, high = np.minimum(rows, columns), np.maximum(rows, columns)
+    weights = np.broadcast_to(np.asarray(weights, float), low.shape)
+    _, first = np.unique(low.astype(np.int64) * n + high, return_index=True)
+    low, high, weights = low[first], high[first], weights[first]
+    both = (np.concatenate([weights, weights]), (np.concatenate([low, high]), np.concatenate([high, low])))
+    return Graph(sp.csr_array(sp.coo_array(both, shape=(n, n))), name)
+
+
+def _pairs(n: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    return np.triu_indices(n, 1)
+
+
+def complete(clients: int, weight: float = 1.0, name: str = "complete") -> Graph:
+    """Everybody with everybody. (weight = 0.5 is "Equal" of the FedU paper.)"""
+    return _from_edges(clients, *_pairs(clients), weight, name)
+
+
+def star(clients: int, weight: float = 1.0, centre: int = 0) -> Graph:
+    """One client in the middle, coupled to all others."""
+    others = np.setdiff1d(np.arange(clients), [centre])
+    return _from_edges(clients, np.full_like(others, centre), others, weight, "star")
+
+
+def ring(clients: int, weight: float = 1.0) -> Graph:
+    """Client k with k ± 1."""
+    k = np.arange(clients if clients > 2 else clients - 1)
+    return _from_edges(clients, k, (k + 1) % clients, weight, "ring")
+
+
+def nearest(points: NDArray[Any], neighbours: int, weight: float = 1.0) -> Graph:
+    """Each client with its `neighbours` nearest ones (Euclidean distance of the given points), made symmetric by taking either's choice."""
+    n = len(points)
+    if not 1 <= neighbours < max(n, 2):
+        raise InvalidInput(f"graph.neighbours is {neighbours}, but must be a whole number from 1 to {n - 1} (one less than the clients).")
+    from scipy.spatial import cKDTree
+
+    _, index = cKDTree(points).query(points, k=neighbours + 1)
+    rows = np.repeat(np.arange(n), neighbours + 1)
+    columns = index.reshape(-1)
+    keep = rows != columns
+    return _from_edges(n, rows[keep], columns[keep], weight, "nearest")
+
+
+def random_graph(clients: int, probability: float, weight: float = 1.0, seed: int = 0) -> Graph:
+    """Erdős–Rényi: each pair is coupled with the given probability."""
+    if not 0 <= probability <= 1:
+        raise InvalidInput(f"graph.probability is {probability!r}, but must be a number ≥ 0 and ≤ 1.")
+    rng = np.random.default_rng([seed, 0x62])
+    rows, columns = _pairs(clients)
+    keep = rng.random(len(rows)) < probability
+    return _from_edges(clients, rows[keep], columns[keep], weight, "random-graph")
+
+
+def random_weights(clients: int, seed: int = 0) -> Graph:
+    """"Random" of the FedU paper: every pair is coupled, with a weight from U(0, 1)."""
+    rows, columns = _pairs(clients)
+    return _from_edges(clients, rows, columns, np.random.default_rng([seed, 0x63]).random(len(rows)), "random")
+
+
+def by_size(sizes: NDArray[Any], *, weight: float = 1.0) -> Graph:
+    """"Weighted" of the FedU paper: 0 between two small clients, ½ between a small and a large one, 1 between two large ones.
+
+    A client is large when it has more training samples than the median.
+    """
+    large = np.asarray(sizes) > np.median(sizes)
+    rows, columns = _pairs(len(sizes))
+    return _from_edges(len(sizes), rows, columns, weight * 0.5 * (large[rows].astype(int) + large[columns]), "weighted")
+
+
+def by_labels(label_counts: NDArray[Any], *, weight: float = 1.0) -> Graph:
+    """"Similar" of the FedU paper: 0 without a common label, ½ with some, 1 when two clients hold the same labels."""
+    has = np.asarray(label_counts) > 0
+    rows, columns = _pairs(len(has))
+    common = (has[rows] & has[columns]).sum(1)
+    same = (has[rows] == has[columns]).all(1)
+    return _from_edges(len(has), rows, columns, weight * np.where(same, 1.0, np.where(common > 0, 0.5, 0.0)), "similar")
+
+
+def build(
+    kind: str,
+    federation: Federation,
+    *,
+    weight: float = 1.0,
+    neighbours: int = 2,
+    probability: float = 0.5,
+    seed: int = 0,
+    matrix: Any = None,
+) -> Graph:
+    """The graph of a config: `kind` by name, for the clients of a federation."""
+    n = federation.clients
+    if not weight > 0:
+        raise InvalidInput(f"graph.weight is {weight!r}, but must be a number > 0.")
+    if kind == "matrix":
+        if matrix is None:
+            raise InvalidInput("graph.kind is 'matrix', but graph.matrix (a list of N lists of N numbers, or a .npy file) is missing.")
+        if isinstance(matrix, str):
+            try:
+                matrix = np.load(matrix, allow_pickle=False)
+            except (OSError, ValueError) as error:
+                raise InvalidInput(f"graph.matrix is {matrix!r}, but that .npy file cannot be read: {error}.") from None
+        return from_matrix(matrix).check_size(n)
+    if kind in ("weighted", "similar") and federation.task != "classification" and kind == "similar":
+        raise InvalidInput("graph.kind is 'similar', but that rule needs class labels and the task is regression.")
+    if kind == "nearest":
+        points = federation.label_counts() / federation.train.sizes[:, None] if federation.task == "classification" else _means(federation)
+        return nearest(points, neighbours, weight)
+    makers = {
+        "complete": lambda: complete(n, weight),
+        "equal": lambda: complete(n, 0.5 * weight, "equal"),
+        "star": lambda: star(n, weight),
+        "ring": lambda: ring(n, weight),
+        "random-graph": lambda: random_graph(n, probability, weight, seed),
+        "random": lambda: random_weights(n, seed),
+        "weighted": lambda: by_size(federation.train.sizes, weight=weight),
+        "similar": lambda: by_labels(federation.label_counts(), weight=weight),
+    }
+    if kind not in makers:
+        raise unknown("graph.kind", kind, KINDS)
+    return makers[kind]()
+
+
+def _means(federation: Federation) -> NDArray[Any]:
+    """Each client's mean input: what "nearest" goes by when there are no labels."""
+    flat = federation.train.x.reshape(len(federation.train.x), -1)
+    return np.add.reduceat(flat, federation.train.offsets[:-1], axis=0) / federation.train.sizes[:, None]

@@ -1,0 +1,244 @@
+"""P and Pᵀ as operators: how a model of d numbers is seen in a shared subspace of dsub numbers.
+
+Both ends draw P from the same seed, so it is never sent. Rows are i.i.d. Gaussian, normalised to unit length.
+
+| kind | memory (numbers) | time of Px |
+|---|---|---|
+| dense | dsub·d | dsub·d |
+| orthogonal (dense, rows orthonormal) | dsub·d | dsub·d |
+| block-diagonal with k blocks | dsub·d/k | dsub·d/k |
+| the same, `regenerate` (one block in memory at a time) | dsub·d/k² | dsub·d/k and drawing it |
+| one block per layer | Σ over layers of rows·size | the same |
+| identity | 0 | 0 |
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from coterie.errors import InvalidInput
+from coterie.vector import Vector
+
+KINDS = ("dense", "orthogonal", "block", "layer", "identity")
+
+
+@dataclasses.dataclass(frozen=True)
+class Projection:
+    """A linear map P: R^d → R^dsub. `P(x)` projects a model, `P.back(v, like)` is Pᵀv in the shape of `like`."""
+
+    kind: ClassVar[str]
+
+    @property
+    def dsub(self) -> int:
+        raise NotImplementedError
+
+    def __call__(self, x: Vector) -> Any:
+        raise NotImplementedError
+
+    def back(self, v: Any, like: Vector) -> Vector:
+        raise NotImplementedError
+
+    def numbers(self) -> int:
+        """How many numbers are kept in memory for P."""
+        return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(self))
+
+
+def _unit_rows(key: Any, rows: int, columns: int, dtype: Any) -> Any:
+    p = jax.random.normal(key, (rows, columns), dtype)
+    return p / jnp.linalg.norm(p, axis=1, keepdims=True)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Identity(Projection):
+    """P = I: the message is the model itself."""
+
+    d: int = dataclasses.field(metadata={"static": True})
+    kind: ClassVar[str] = "identity"
+
+    @property
+    def dsub(self) -> int:
+        return self.d
+
+    def __call__(self, x: Vector) -> Any:
+        return x.flat()
+
+    def back(self, v: Any, like: Vector) -> Vector:
+        return like.like(v)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Dense(Projection):
+    """One matrix, kept as one slice of columns per layer so that a model need not be flattened in inner loops."""
+
+    parts: tuple[Any, ...]
+    kind: ClassVar[str] = "dense"
+
+    @property
+    def dsub(self) -> int:
+        return int(self.parts[0].shape[0])
+
+    def __call__(self, x: Vector) -> Any:
+        return sum(p @ leaf.reshape(-1) for p, leaf in zip(self.parts, x.leaves, strict=True))
+
+    def back(self, v: Any, like: Vector) -> Vector:
+        leaves, structure = jax.tree.flatten(like.tree)
+        out = [(v @ p).reshape(leaf.shape) for p, leaf in zip(self.parts, leaves, strict=True)]
+        return Vector(jax.tree.unflatten(structure, out))
+
+    @classmethod
+    def split(cls, matrix: Any, sizes: list[int]) -> Dense:
+        cuts = np.cumsum([0, *sizes])
+        return cls(tuple(matrix[:, a:b] for a, b in zip(cuts[:-1], cuts[1:], strict=True)))
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Blocks(Projection):
+    """Block-diagonal with k blocks over the flattened model; block i maps columns [cᵢ, cᵢ₊₁) to rows [rᵢ, rᵢ₊₁).
+
+    `source` holds the k blocks padded to one shape, or, with `regenerate`, only the key: blocks are then drawn again one by one.
+    """
+
+    source: Any
+    rows: tuple[int, ...] = dataclasses.field(metadata={"static": True})
+    columns: tuple[int, ...] = dataclasses.field(metadata={"static": True})
+    regenerate: bool = dataclasses.field(default=False, metadata={"static": True})
+    kind: ClassVar[str] = "block"
+
+    @property
+    def dsub(self) -> int:
+        return self.rows[-1]
+
+    @property
+    def _shape(self) -> tuple[int, int, int]:
+        return len(self.rows) - 1, max(np.diff(self.rows)), max(np.diff(self.columns))
+
+    @staticmethod
+    def _places(bounds: tuple[int, ...], width: int) -> tuple[np.ndarray, np.ndarray]:
+        """For each (block, slot): the index it stands for, and whether it is real or padding."""
+        starts, counts = np.asarray(bounds[:-1]), np.diff(bounds)
+        slots = np.arange(width)
+        return np.minimum(starts[:, None] + slots, bounds[-1] - 1), slots < counts[:, None]
+
+    def _gather(self, flat: Any, bounds: tuple[int, ...], width: int) -> Any:
+        index, real = self._places(bounds, width)
+        return jnp.where(real, flat[index], 0)
+
+    def _scatter(self, blocks: Any, bounds: tuple[int, ...], width: int) -> Any:
+        _, real = self._places(bounds, width)
+        return blocks.reshape(-1)[np.flatnonzero(real.reshape(-1))]
+
+    @staticmethod
+    def draw(key: Any, i: Any, rows: Any, columns: Any, height: int, width: int, dtype: Any) -> Any:
+        """Block i with unit rows, padded with zeros to height×width."""
+        block = jax.random.normal(jax.random.fold_in(key, i), (height, width), dtype)
+        block = jnp.where((jnp.arange(height)[:, None] < rows) & (jnp.arange(width) < columns), block, 0)
+        return block / jnp.maximum(jnp.linalg.norm(block, axis=1, keepdims=True), 1e-30)
+
+    def _each(self, inputs: Any, transposed: bool) -> Any:
+        """Every block times its input: (k, width) → (k, height), or back."""
+        if not self.regenerate:
+            return jnp.einsum("khw,kh->kw" if transposed else "khw,kw->kh", self.source, inputs)
+        k, height, width = self._shape
+        facts = (jnp.arange(k), jnp.asarray(np.diff(self.rows)), jnp.asarray(np.diff(self.columns)), inputs)
+
+        def one(carry: None, fact: Any) -> tuple[None, Any]:
+            i, rows, columns, v = fact
+            block = self.draw(self.source, i, rows, columns, height, width, inputs.dtype)
+            return carry, (v @ block if transposed else block @ v)
+
+        return lax.scan(one, None, facts)[1]
+
+    def __call__(self, x: Vector) -> Any:
+        _, height, width = self._shape
+        out = self._each(self._gather(x.flat(), self.columns, width), transposed=False)
+        return self._scatter(out, self.rows, height)
+
+    def back(self, v: Any, like: Vector) -> Vector:
+        _, height, width = self._shape
+        out = self._each(self._gather(v, self.rows, height), transposed=True)
+        return like.like(self._scatter(out, self.columns, width))
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class PerLayer(Projection):
+    """One dense block per layer; a layer gets rows in proportion to its size, at least one."""
+
+    parts: tuple[Any, ...]
+    kind: ClassVar[str] = "layer"
+
+    @property
+    def dsub(self) -> int:
+        return sum(int(p.shape[0]) for p in self.parts)
+
+    def __call__(self, x: Vector) -> Any:
+        return jnp.concatenate([p @ leaf.reshape(-1) for p, leaf in zip(self.parts, x.leaves, strict=True)])
+
+    def back(self, v: Any, like: Vector) -> Vector:
+        leaves, structure = jax.tree.flatten(like.tree)
+        cuts = np.cumsum([0, *(p.shape[0] for p in self.parts)])
+        out = [(v[a:b] @ p).reshape(leaf.shape) for p, leaf, a, b in zip(self.parts, leaves, cuts[:-1], cuts[1:], strict=True)]
+        return Vector(jax.tree.unflatten(structure, out))
+
+
+def layer_rows(sizes: list[int], dsub: int) -> list[int]:
+    """dsub rows shared among layers in proportion to their sizes (largest remainders), at least 1 and at most the layer's size each.
+
+    >>> layer_rows([7840, 10], 50), layer_rows([100, 100, 2], 10)
+    ([49, 1], [5, 4, 1])
+    """
+    total = sum(sizes)
+    rows = [min(max(1, dsub * s // total), s) for s in sizes]
+    order = sorted(range(len(sizes)), key=lambda i: -(dsub * sizes[i] / total - rows[i]))
+    while sum(rows) != dsub:
+        step = 1 if sum(rows) < dsub else -1
+        able = [i for i in order if (rows[i] < sizes[i] if step > 0 else rows[i] > 1)]
+        i = max(able, key=lambda i: step * (dsub * sizes[i] / total - rows[i]))
+        rows[i] += step
+    return rows
+
+
+def draw(kind: str, like: Vector, dsub: int, key: Any, *, blocks: int = 1, regenerate: bool = False) -> Projection:
+    """P for models shaped as `like`, from a key that both ends know."""
+    d, dtype = like.size, like.dtype
+    sizes = [math.prod(leaf.shape) for leaf in like.leaves]
+    if kind == "identity":
+        return Identity(d)
+    if not 1 <= dsub <= d:
+        raise InvalidInput(f"dsub is {dsub}, but must be a whole number from 1 to d = {d}, the number of parameters of the model.")
+    if kind == "dense":
+        return Dense.split(_unit_rows(key, dsub, d, dtype), sizes)
+    if kind == "orthogonal":
+        q, r = jnp.linalg.qr(jax.random.normal(key, (d, dsub), dtype))
+        return Dense.split((q * jnp.sign(jnp.diagonal(r))).T, sizes)
+    if kind == "block":
+        if not 1 <= blocks <= dsub:
+            raise InvalidInput(f"blocks is {blocks}, but must be a whole number from 1 to dsub = {dsub}.")
+        rows = tuple(int(r) for r in np.linspace(0, dsub, blocks + 1).round())
+        columns = tuple(int(c) for c in np.linspace(0, d, blocks + 1).round())
+        if regenerate:
+            return Blocks(key, rows, columns, regenerate=True)
+        height, width = int(max(np.diff(rows))), int(max(np.diff(columns)))
+        many = lax.map(
+            lambda f: Blocks.draw(key, *f, height, width, dtype),
+            (jnp.arange(blocks), jnp.asarray(np.diff(rows)), jnp.asarray(np.diff(columns))),
+        )
+        return Blocks(many, rows, columns)
+    if kind == "layer":
+        if dsub < len(sizes):
+            raise InvalidInput(f"dsub is {dsub}, but one block per layer needs at least {len(sizes)}, one row for each layer.")
+        parts = [_unit_rows(jax.random.fold_in(key, i), r, s, dtype) for i, (r, s) in enumerate(zip(layer_rows(sizes, dsub), sizes, strict=True))]
+        return PerLayer(tuple(parts))
+    from coterie.errors import unknown
+
+    raise unknown("the kind of projection", kind, KINDS)

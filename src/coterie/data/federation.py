@@ -1,0 +1,189 @@
+"""What each client has: packed arrays, one per split, with offsets. No padding, no Python object per client."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.errors import InvalidInput
+
+Task = Literal["classification", "regression"]
+SPLITS = ("train", "validation", "test")
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """The samples of all clients, one after the other: client k owns rows offsets[k] … offsets[k+1] − 1."""
+
+    x: NDArray[Any]
+    y: NDArray[Any]
+    offsets: NDArray[np.int64]
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        return np.diff(self.offsets)
+
+    def client(self, k: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        rows = slice(int(self.offsets[k]), int(self.offsets[k + 1]))
+        return self.x[rows], self.y[rows]
+
+    def __len__(self) -> int:
+        return int(self.offsets[-1])
+
+
+def pack(parts: Sequence[tuple[NDArray[Any], NDArray[Any]]]) -> Split:
+    """Concatenate (x, y) of client 0, 1, … into one Split."""
+    if not parts:
+        raise InvalidInput("a federation needs at least 1 client, but 0 were given.")
+    for k, (x, y) in enumerate(parts):
+        if len(x) != len(y):
+            raise InvalidInput(f"client {k} has {len(x)} inputs but {len(y)} targets; they must be as many.")
+    offsets = np.concatenate([[0], np.cumsum([len(x) for x, _ in parts])]).astype(np.int64)
+    return Split(np.concatenate([x for x, _ in parts]), np.concatenate([y for _, y in parts]), offsets)
+
+
+@dataclasses.dataclass(frozen=True)
+class Federation:
+    """The data of N clients.
+
+    `train` must hold at least one sample of every client; `validation` and `test` may be empty for some (they are then left out of
+    means, and named). Inputs are floating point; targets are class numbers 0 … classes−1, or floating point for regression.
+    """
+
+    name: str
+    train: Split
+    validation: Split
+    test: Split
+    task: Task = "classification"
+    classes: int = 0
+    facts: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """Anything worth keeping with the data, e.g. the true solutions of a synthetic problem."""
+
+    def __post_init__(self) -> None:
+        for name in SPLITS:
+            self._check(name, getattr(self, name))
+        empty = np.flatnonzero(self.train.sizes == 0)
+        if len(empty):
+            raise InvalidInput(
+                f"client {empty[0]} of {self.name!r} has no training samples (so have {len(empty)} in all); every client needs at least 1."
+            )
+        if len({s.offsets.shape for s in self.splits}) != 1:
+            raise InvalidInput(f"train, validation and test of {self.name!r} have different numbers of clients; they must agree.")
+
+    def _check(self, split: str, s: Split) -> None:
+        where = f"the {split} split of {self.name!r}"
+        o = s.offsets
+        if o.ndim != 1 or len(o) < 2 or o[0] != 0 or np.any(np.diff(o) < 0) or o[-1] != len(s.x) or len(s.x) != len(s.y):
+            raise InvalidInput(f"{where} has offsets that do not cover its {len(s.x)} inputs and {len(s.y)} targets from 0 upwards.")
+        if not np.issubdtype(s.x.dtype, np.floating):
+            raise InvalidInput(f"{where} has inputs of type {s.x.dtype}; they must be floating point.")
+        if not np.isfinite(s.x).all():
+            row = int(np.flatnonzero(~np.isfinite(s.x.reshape(len(s.x), -1)).all(1))[0])
+            owner = int(np.searchsorted(o, row, "right")) - 1
+            raise InvalidInput(f"{where} has NaN or infinity in sample {row - int(o[owner])} of client {owner}; inputs must be finite.")
+        if self.task == "classification":
+            if not np.issubdtype(s.y.dtype, np.integer):
+                raise InvalidInput(f"{where} has targets of type {s.y.dtype}; class numbers must be whole numbers.")
+            if len(s.y) and (s.y.min() < 0 or s.y.max() >= self.classes):
+                wrong = int(s.y.min() if s.y.min() < 0 else s.y.max())
+                raise InvalidInput(f"{where} has the label {wrong}, but labels must be from 0 to {self.classes - 1}.")
+        elif not np.issubdtype(s.y.dtype, np.floating) or not np.isfinite(s.y).all():
+            raise InvalidInput(f"{where} has targets that are not finite floating-point numbers, as regression needs.")
+
+    @property
+    def splits(self) -> tuple[Split, Split, Split]:
+        return self.train, self.validation, self.test
+
+    @property
+    def clients(self) -> int:
+        """N."""
+        return len(self.train.offsets) - 1
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        return self.train.x.shape[1:]
+
+    @property
+    def outputs(self) -> int:
+        """How many numbers a model must give per sample."""
+        if self.task == "classification":
+            return self.classes
+        return 1 if self.train.y.ndim == 1 else int(self.train.y.shape[1])
+
+    def label_counts(self) -> NDArray[np.int64]:
+        """How many training samples of each class each client has, shape (N, classes)."""
+        owner = np.repeat(np.arange(self.clients), self.train.sizes)
+        counts = np.zeros((self.clients, self.classes), np.int64)
+        np.add.at(counts, (owner, self.train.y), 1)
+        return counts
+
+    def majority_score(self) -> NDArray[np.float64]:
+        """Per client, the test accuracy of always answering its most frequent training class (NaN without test data)."""
+        best = self.label_counts().argmax(1)
+        owner = np.repeat(np.arange(self.clients), self.test.sizes)
+        hits = np.bincount(owner, self.test.y == best[owner], self.clients)
+        with np.errstate(invalid="ignore"):
+            return hits / np.where(self.test.sizes > 0, self.test.sizes, np.nan)
+
+    def astype(self, dtype: Any) -> Federation:
+        """The same data with inputs (and regression targets) in another precision."""
+
+        def cast(s: Split) -> Split:
+            y = s.y.astype(dtype) if self.task == "regression" else s.y
+            return Split(s.x.astype(dtype), y, s.offsets)
+
+        return dataclasses.replace(self, train=cast(self.train), validation=cast(self.validation), test=cast(self.test))
+
+
+def from_arrays(
+    name: str,
+    x: NDArray[Any],
+    y: NDArray[Any],
+    client: NDArray[np.integer[Any]],
+    *,
+    task: Task = "classification",
+    classes: int | None = None,
+    validation: float = 0.1,
+    test: float = 0.25,
+    seed: int = 0,
+    facts: dict[str, Any] | None = None,
+) -> Federation:
+    """A Federation from flat arrays and the number of the client that owns each row (−1: nobody, the row is left out).
+
+    Each client's rows are shuffled by `seed` and cut into train, validation and test, disjoint by construction. A client always keeps at
+    least one training sample; with very few samples its validation or test part may be empty.
+    """
+    for label, value in (("validation", validation), ("test", test)):
+        if not 0 <= value < 1:
+            raise InvalidInput(f"the {label} share is {value!r}, but must be a number ≥ 0 and < 1.")
+    if validation + test >= 1:
+        raise InvalidInput(f"the validation and test shares add up to {validation + test:g}, but must leave something to train on (< 1).")
+    if len(x) != len(y) or len(x) != len(client):
+        raise InvalidInput(f"there are {len(x)} inputs, {len(y)} targets and {len(client)} client numbers; they must be as many.")
+    rng = np.random.default_rng([seed, 0x5EED])
+    order = rng.permutation(len(x))
+    order = order[client[order] >= 0]
+    order = order[np.argsort(client[order], kind="stable")]
+    owners = client[order]
+    n = int(owners.max()) + 1 if len(owners) else 0
+    if n == 0:
+        raise InvalidInput(f"{name!r} assigns no sample to any client; a federation needs at least 1 client.")
+    sizes = np.bincount(owners, minlength=n)
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    tests = np.minimum(np.round(sizes * test).astype(int), np.maximum(sizes - 1, 0))
+    vals = np.minimum(np.round(sizes * validation).astype(int), np.maximum(sizes - tests - 1, 0))
+    place = np.arange(len(order)) - starts[owners]
+    part = np.where(place < tests[owners], 2, np.where(place < (tests + vals)[owners], 1, 0))
+
+    def split(which: int) -> Split:
+        rows = order[part == which]
+        counts = np.bincount(client[rows], minlength=n)
+        return Split(x[rows], y[rows], np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
+
+    if classes is None:
+        classes = int(y.max()) + 1 if task == "classification" and len(y) else 0
+    return Federation(name, split(0), split(1), split(2), task, classes, facts or {})

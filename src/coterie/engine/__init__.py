@@ -1,0 +1,1 @@
+"""The simulator: rounds, stores, evaluation, checkpoints, runs."""

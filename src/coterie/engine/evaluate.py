@@ -1,0 +1,90 @@
+"""Every client's models on its own data, in chunks of clients so that memory is bounded."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from numpy.typing import NDArray
+
+from coterie.algorithms.base import Method
+from coterie.data.federation import Split
+from coterie.engine.rounds import Data, Spec, objective_of
+from coterie.engine.store import Store
+
+TILE = 64
+"""Samples a client looks at at once."""
+
+
+class Held(NamedTuple):
+    """A split on the device."""
+
+    x: Any
+    y: Any
+    start: Any
+    size: Any
+
+
+class Scores(NamedTuple):
+    """Per view and client: mean loss and mean score (accuracy, or the negated mean squared error); NaN for clients without samples."""
+
+    loss: NDArray[np.float64]
+    score: NDArray[np.float64]
+
+
+def hold(split: Split, dtype: Any) -> Held:
+    y = split.y.astype(dtype) if np.issubdtype(split.y.dtype, np.floating) else split.y.astype(np.int32)
+    x = split.x.astype(dtype)
+    if not len(x):  # nothing to look at, but shapes must be there
+        x, y = np.zeros((1, *x.shape[1:]), dtype), np.zeros((1, *y.shape[1:]), y.dtype)
+    return Held(jnp.asarray(x), jnp.asarray(y), jnp.asarray(split.offsets[:-1], jnp.int32), jnp.asarray(split.sizes, jnp.int32))
+
+
+def _chunk(spec: Spec, method: Method, data: Data, held: Held, seed: Any, t: Any, hub: Any, ids: Any, memories: Any) -> tuple[Any, Any]:
+    received = method.broadcast(hub)
+    learner = spec.learner
+
+    def one(client: Any, memory: Any) -> tuple[Any, Any]:
+        models = method.models(received, memory, objective_of(spec, data, seed, t, client))
+        start, size = held.start[client], held.size[client]
+
+        def tile(i: Any, sums: Any) -> Any:
+            place = i * TILE + jnp.arange(TILE)
+            real = place < size
+            rows = start + jnp.clip(place, 0, jnp.maximum(size - 1, 0))
+            x, y = held.x[rows], held.y[rows]
+            out = []
+            for view in method.model_views:
+                outputs = learner.apply(models[view].tree, x)
+                out.append((jnp.sum(jnp.where(real, learner.sample_losses(outputs, y), 0)), jnp.sum(jnp.where(real, learner.sample_scores(outputs, y), 0))))
+            return sums + jnp.asarray(out)
+
+        zero = jnp.zeros((len(method.model_views), 2), held.x.dtype)
+        sums = lax.fori_loop(0, (size + TILE - 1) // TILE, tile, zero) / size
+        return sums[:, 0], sums[:, 1]
+
+    return jax.vmap(one)(ids, memories)
+
+
+compiled_chunk = jax.jit(_chunk, static_argnums=(0,))
+
+
+def evaluate(spec: Spec, method: Method, data: Data, held: Held, seed: int, t: int, hub: Any, store: Store, at_once: int) -> Scores:
+    """Scores of all clients; clients with alike amounts of samples are evaluated side by side."""
+    n = spec.clients
+    order = np.argsort(np.asarray(held.size), kind="stable")
+    width = min(at_once, n)
+    views = len(method.model_views)
+    loss, score = np.full((views, n), np.nan), np.full((views, n), np.nan)
+    pending = []
+    for begin in range(0, n, width):
+        ids = order[begin : begin + width]
+        padded = np.resize(ids, width)
+        pending.append((ids, compiled_chunk(spec, method, data, held, seed, t, hub, padded, store.gather(padded))))
+    for ids, (losses, scores) in pending:
+        loss[:, ids] = np.asarray(losses).T[:, : len(ids)]
+        score[:, ids] = np.asarray(scores).T[:, : len(ids)]
+    return Scores(loss, score)

@@ -1,0 +1,429 @@
+"""The vectorised simulator: all clients of a federation on one machine, whole blocks of rounds compiled.
+
+    >>> import coterie
+    >>> fed = coterie.load("digits", clients=4)
+    >>> result = coterie.simulate(coterie.FedU(local_steps=2), fed, "mlr", rounds=2, eval_every=2)
+    >>> result.rounds, result.client_scores().shape
+    ([0, 2], (4,))
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.algorithms.base import Condition, Method, get_method
+from coterie.channel.codec import Identity, size_of
+from coterie.channel.ledger import Ledger
+from coterie.coupling.graph import Graph, complete
+from coterie.data.federation import Federation
+from coterie.engine import rounds as engine_rounds
+from coterie.engine.compilation import Compilations
+from coterie.engine.evaluate import Scores, evaluate, hold
+from coterie.engine.options import Training
+from coterie.engine.rounds import Coupled, Data, Log, Spec
+from coterie.engine.store import DeviceStore, HostStore, make_store
+from coterie.errors import Diverged, InvalidInput
+from coterie.models.base import Model, ModelSpec, get_model
+from coterie.objective import Learner
+from coterie.randomness import Role, stream
+from coterie.vector import Vector
+
+BLOCK = 50
+"""Rounds that one call of the compiled program may run at most."""
+
+IDENTITY = Identity()
+
+
+@lru_cache(maxsize=64)
+def _built(spec: ModelSpec, input_shape: tuple[int, ...], outputs: int) -> Model:
+    """Models are built once per shape, so that runs share compiled programs."""
+    return spec.build(input_shape, outputs)
+
+
+def build_model(model: Model | ModelSpec | str, federation: Federation) -> Model:
+    """A model for a federation: by name, by options, or as it is."""
+    if isinstance(model, str):
+        model = get_model(model)
+    if isinstance(model, Model):
+        return model
+    if not isinstance(model, ModelSpec):
+        raise InvalidInput(f"the model is {type(model).__name__}, but must be a name, a Model(init, apply) or one of the shipped models.")
+    l2 = float(getattr(model, "l2", 0.0))
+    plain = model.replace(l2=0.0) if "l2" in model.public() else model
+    return dataclasses.replace(_built(plain, federation.input_shape, federation.outputs), l2=l2)
+
+
+@dataclasses.dataclass
+class Snapshot:
+    """One evaluation: after `round` rounds, per split the scores of all views and clients, and what it had cost by then."""
+
+    round: int
+    scores: dict[str, Scores]
+    up: int
+    down: int
+    gradients: int
+
+
+class Simulator:
+    """A method on a federation: `advance` runs rounds, `evaluate` looks at all clients. `simulate` and `run` drive it."""
+
+    def __init__(
+        self,
+        method: Method | str,
+        federation: Federation,
+        model: Model | ModelSpec | str,
+        training: Training,
+        graph: Graph | None = None,
+        folder: Path | None = None,
+    ) -> None:
+        self.training, self.federation = training, federation
+        self.model = build_model(model, federation)
+        asked = get_method(method) if isinstance(method, str) else method
+        with self.precision():
+            self._prepare(asked, graph, folder)
+
+    @contextlib.contextmanager
+    def precision(self) -> Iterator[None]:
+        with jax.enable_x64(self.training.precision == "float64"):
+            yield
+
+    def _prepare(self, method: Method, graph: Graph | None, folder: Path | None) -> None:
+        fed, options = self.federation, self.training
+        dtype = jnp.dtype(options.precision)
+        n, s = fed.clients, options.cohort_size(fed)
+        self.seed = options.seed
+        template = self.model.vector(stream(self.seed, Role.INIT)).map(lambda leaf: leaf.astype(dtype))
+        self.template = template
+        self.graph = self._graph(method, graph, n, s)
+        self.method: Method = method.bind(template, stream(self.seed, Role.PROJECTION))
+        pooled = method.exchange == "pooled"
+        full = options.sampling == "full"
+        batch = (len(fed.train) if pooled else int(fed.train.sizes.max())) if full else options.batch_size * (s if pooled else 1)
+        learner = Learner(self.model.apply, self.model.class_major, fed.task, batch, options.sampling)  # type: ignore[arg-type]
+        trainers = n if method.trains_all else s
+        steps = -(-fed.train.sizes // batch)
+        uneven = method.work().epochs is not None and steps.max() > 1.5 * steps.mean()
+        at_once = options.clients_at_once or (max(1, -(-trainers // 8)) if uneven else trainers)
+        self.spec = Spec(learner, n, s, min(at_once, trainers), IDENTITY, sort_by_work=uneven)
+        held = hold(fed.train, dtype)
+        start, size = held.start, held.size
+        if pooled:
+            start, size = jnp.zeros_like(start), jnp.full_like(size, len(fed.train))
+        self.data = Data(held.x, held.y, start, size, jnp.asarray(self.model.l2, dtype), options.batch_schedule)
+        self.coupled = self._coupled(dtype)
+        self.hub = self.method.hub_init(template)
+        path = folder / "store.scratch" if folder is not None else None
+        self.store = make_store(options.store, n, self.method.client_init(template), path)
+        self.held = {"validation": hold(fed.validation, dtype), "test": hold(fed.test, dtype)}
+        if not len(fed.validation):
+            del self.held["validation"]
+        if options.train_metrics:
+            self.held["train"] = held
+        self.t = 0
+        self.ledger = Ledger(n)
+        self.dirty = np.zeros(n, bool)
+        self._down = size_of(jax.eval_shape(self.method.broadcast, self.hub))
+        self._seconds_per_round = 0.0
+
+    @staticmethod
+    def _graph(method: Method, graph: Graph | None, n: int, s: int) -> Graph | None:
+        if method.exchange != "graph":
+            return None
+        if not method.hub_between and s < n:
+            raise InvalidInput(f"training.cohort is {s}, but {method.name} has no hub that could sample clients, so it must be {n}, all of them.")
+        return (complete(n) if graph is None else graph).check_size(n)
+
+    def _coupled(self, dtype: Any) -> Coupled:
+        if self.graph is None:
+            return Coupled()
+        # A table of neighbours costs its largest degree per client, a matrix N: take what is clearly smaller.
+        if self.graph.degrees.max(initial=0) * 4 < self.graph.clients:
+            index, weight = self.graph.table()
+            return Coupled(index=jnp.asarray(index), weight=jnp.asarray(weight, dtype))
+        return Coupled(dense=jnp.asarray(self.graph.weights.toarray(), dtype))
+
+    # -- rounds -----------------------------------------------------------------------------------------------------------
+
+    def conditions(self) -> list[Condition]:
+        """The step-size conditions of the method on this problem."""
+        norm = self.graph.laplacian_norm if self.graph is not None else 0.0
+        with self.precision():
+            return self.method.conditions(self.template, norm)
+
+    def advance(self, rounds: int) -> int:
+        """Run up to `rounds` rounds, as many as fit in about a second; returns how many. Raises Diverged."""
+        with self.precision():
+            if isinstance(self.store, DeviceStore):
+                count = min(rounds, BLOCK, max(1, int(1.0 / self._seconds_per_round)) if self._seconds_per_round else 1)
+                begun = time.perf_counter()
+                logs = self._device_block(count)
+                spent = (time.perf_counter() - begun) / count
+                self._seconds_per_round = spent if self.t else 0.0  # the first call compiles
+            else:
+                count, logs = 1, self._host_round()
+            self._account(logs, count)
+        return count
+
+    def _device_block(self, count: int) -> Log:
+        assert isinstance(self.store, DeviceStore)
+        length = min(BLOCK, self.training.rounds)
+        self.hub, self.store.rows, logs = engine_rounds.compiled_block(
+            self.spec, length, self.method, self.data, self.coupled, self.seed, self.hub, self.store.rows, self.t, count
+        )
+        return jax.tree.map(np.asarray, logs)
+
+    def _host_round(self) -> Log:
+        """A round on rows that live in host memory or in a file: only those that are needed move."""
+        assert isinstance(self.store, HostStore)
+        spec, method, n = self.spec, self.method, self.spec.clients
+        sampled, pool_ids, pool = None, None, None
+        if method.exchange == "pooled":
+            ids = np.zeros(1, np.int32)
+            memories: Any = ()
+        else:
+            members = np.asarray(_cohort(spec, self.seed, self.t))
+            ids = np.arange(n) if method.trains_all else members
+            sampled = members if method.trains_all and spec.cohort < n else None
+            if engine_rounds.stale_neighbours(spec, method):
+                assert self.graph is not None
+                near = [self.graph.neighbours(int(k))[0] for k in members]
+                needed = np.unique(np.concatenate([members, *near]))
+                # One shape for all rounds: padded by repeating the last client, whose row is then simply there twice.
+                width = min(n, int(len(members) * (1 + self.graph.degrees.max())))
+                pool_ids = np.concatenate([needed, np.full(width - len(needed), needed[-1])])
+                pool = self.store.gather(pool_ids)
+            memories = self.store.gather(ids)
+        self.hub, rows, log = engine_rounds.compiled_round(
+            spec, method, self.data, self.coupled, self.seed, self.t, self.hub, ids, memories, sampled, pool_ids, pool
+        )
+        if method.exchange != "pooled":
+            self.store.scatter(ids, rows)
+        return jax.tree.map(lambda leaf: np.asarray(leaf)[None], log)
+
+    def _account(self, logs: Log, count: int) -> None:
+        """Bill the rounds of a block and look for clients that blew up."""
+        for i in range(count):
+            log = jax.tree.map(lambda leaf: leaf[i], logs)  # noqa: B023
+            if not log.finite.all() or not log.hub_finite:
+                pooled = self.method.exchange == "pooled"
+                bad = [] if pooled else log.ids[~log.finite].tolist()
+                broken = [str(c) for c in self.conditions() if not c.holds]
+                self.t += 1
+                raise Diverged(self.method.title, self.t, bad or list(range(self.spec.clients)), broken)
+            ids, up, down = self._bill(log)
+            self.ledger.add(self.t, ids, up, down, log.gradients)
+            self.dirty[log.ids] = self.method.exchange != "pooled"
+            self.t += 1
+
+    def _bill(self, log: Log) -> tuple[Any, Any, Any]:
+        method, size = self.method, log.up.astype(np.int64)
+        if method.exchange == "none":
+            return log.ids, 0, 0
+        if method.exchange == "pooled":
+            fed = self.federation
+            sample = size_of((fed.train.x[:1].astype(self.training.precision), fed.train.y[:1]))
+            return np.arange(self.spec.clients), fed.train.sizes * sample if self.t == 0 else 0, 0
+        if method.exchange == "star":
+            members = np.asarray(_cohort(self.spec, self.seed, self.t)) if method.trains_all else log.ids
+            return log.ids, np.where(np.isin(log.ids, members), size, 0), self._down
+        if method.hub_between:
+            return log.ids, size, size
+        assert self.graph is not None
+        near = self.graph.weights
+        received = (near[log.ids] > 0).astype(np.int64) @ _scatter(size, log.ids, self.spec.clients)
+        return log.ids, size * self.graph.degrees[log.ids], received
+
+    # -- looking ----------------------------------------------------------------------------------------------------------
+
+    def evaluate(self) -> Snapshot:
+        """All clients, all views, on validation and test."""
+        with self.precision():
+            scores = {
+                name: evaluate(
+                    self.spec, self.method, self.data, held, self.seed, self.t, self.hub, self.store, self.training.eval_at_once
+                )
+                for name, held in self.held.items()
+            }
+        return Snapshot(self.t, scores, **self.ledger.totals())
+
+    def models(self, client: int) -> dict[str, Vector]:
+        """The models of one client, by view, as numpy arrays."""
+        if not 0 <= client < self.spec.clients:
+            raise InvalidInput(f"client is {client}, but must be from 0 to {self.spec.clients - 1}.")
+        with self.precision():
+            memory = jax.tree.map(lambda leaf: leaf[0], self.store.gather(np.array([client])))
+            objective = engine_rounds.objective_of(self.spec, self.data, self.seed, self.t, client)
+            models = self.method.models(self.method.broadcast(self.hub), memory, objective)
+            return {view: v.map(np.asarray) for view, v in models.items()}
+
+    def all_models(self, view: str | None = None) -> Vector:
+        """One view of all clients, stacked along axis 0."""
+        view = view or self.method.model_views[0]
+        with self.precision():
+            received = self.method.broadcast(self.hub)
+
+            def one(client: Any, memory: Any) -> Vector:
+                return self.method.models(received, memory, engine_rounds.objective_of(self.spec, self.data, self.seed, self.t, client))[view]
+
+            everyone = np.arange(self.spec.clients)
+            return jax.vmap(one)(everyone, self.store.gather(everyone)).map(np.asarray)
+
+
+def _scatter(values: NDArray[Any], ids: NDArray[Any], n: int) -> NDArray[np.int64]:
+    out = np.zeros(n, np.int64)
+    out[ids] = values
+    return out
+
+
+_cohort = jax.jit(engine_rounds.round_cohort, static_argnums=(0,))
+
+
+@dataclasses.dataclass
+class Result:
+    """What a run leaves in memory. Scores are accuracies (classification) or negated mean squared errors (regression)."""
+
+    method: Method
+    federation: Federation
+    training: Training
+    snapshots: list[Snapshot]
+    ledger: Ledger
+    seconds: float
+    compile_seconds: float
+    simulator: Simulator = dataclasses.field(repr=False)
+
+    @property
+    def rounds(self) -> list[int]:
+        return [s.round for s in self.snapshots]
+
+    def curve(self, split: str = "test", view: int = 0) -> NDArray[np.float64]:
+        """Mean score over clients at every evaluation."""
+        return np.array([np.nanmean(s.scores[split].score[view]) for s in self.snapshots])
+
+    def client_scores(self, split: str = "test", view: int = 0) -> NDArray[np.float64]:
+        """Score of every client after the last round."""
+        return self.snapshots[-1].scores[split].score[view]
+
+    def personal(self, client: int) -> Vector:
+        """The model this client predicts with."""
+        return self.simulator.models(client)[self.method.model_views[0]]
+
+
+Progress = Callable[[Simulator, Snapshot | None], None]
+
+
+def drive(simulator: Simulator, progress: Progress | None = None) -> Iterator[Snapshot]:
+    """Run to the end, giving a snapshot at every evaluation (the first before any round, unless resumed)."""
+    options = simulator.training
+    if simulator.t == 0:
+        first = simulator.evaluate()
+        if progress:
+            progress(simulator, first)
+        yield first
+    while simulator.t < options.rounds:
+        target = min(options.rounds, (simulator.t // options.eval_every + 1) * options.eval_every)
+        while simulator.t < target:
+            simulator.advance(target - simulator.t)
+            if progress:
+                progress(simulator, None)
+        snapshot = simulator.evaluate()
+        if progress:
+            progress(simulator, snapshot)
+        yield snapshot
+
+
+def simulate(
+    method: Method | str,
+    federation: Federation,
+    model: Model | ModelSpec | str = "mlr",
+    *,
+    graph: Graph | None = None,
+    progress: Progress | None = None,
+    **training: Any,
+) -> Result:
+    """Train a method on a federation in memory. Further arguments are those of `Training`: rounds, cohort, batch_size, seed, …"""
+    options = Training.from_config(training)
+    begun = time.perf_counter()
+    with Compilations() as compilations:
+        simulator = Simulator(method, federation, model, options, graph)
+        snapshots = list(drive(simulator, progress))
+    return Result(
+        simulator.method, federation, options, snapshots, simulator.ledger, time.perf_counter() - begun, compilations.seconds, simulator
+    )
+
+
+def simulate_many(
+    methods: Sequence[Method],
+    federation: Federation,
+    model: Model | ModelSpec | str = "mlr",
+    *,
+    seeds: Sequence[int] = (0,),
+    graph: Graph | None = None,
+    **training: Any,
+) -> list[Result]:
+    """Several values of traced hyper-parameters, or several seeds, side by side in one compiled program.
+
+    `methods` must be of one kind and differ in floats only; one method with several seeds, several methods with one seed, or as many of both (paired) are
+    allowed. Needs the store "device". The results are those of `simulate`, one by one, to rounding.
+    """
+    methods, seeds = list(methods), list(seeds)
+    count = max(len(methods), len(seeds))
+    if not methods or not seeds or len(methods) not in (1, count) or len(seeds) not in (1, count):
+        raise InvalidInput(f"simulate_many got {len(methods)} methods and {len(seeds)} seeds; give one of either, or as many of both.")
+    methods, seeds = methods * (count // len(methods)), seeds * (count // len(seeds))
+    begun = time.perf_counter()
+    with Compilations() as compilations:
+        sims = [
+            Simulator(m, federation, model, Training.from_config({**training, "seed": s, "store": "device"}), graph)
+            for m, s in zip(methods, seeds, strict=True)
+        ]
+        lead = sims[0]
+        structures = {jax.tree.structure(s.method) for s in sims}
+        if len(structures) > 1:
+            raise InvalidInput("simulate_many needs methods that differ in floats only, but some differ in their kind or in whole-number or named options.")
+        snapshots: list[list[Snapshot]] = [[s.evaluate()] for s in sims]
+        with lead.precision():
+            leaves = list(zip(*(jax.tree.leaves(s.method) for s in sims), strict=True))
+            same = [all(a is b or (np.shape(a) == np.shape(b) and np.array_equal(_value(a), _value(b))) for b in (leaf[0],) for a in leaf) for leaf in leaves]
+            axes = tuple(None if alike else 0 for alike in same)
+            stacked = [leaf[0] if alike else jnp.stack([jnp.asarray(v) for v in leaf]) for leaf, alike in zip(leaves, same, strict=True)]
+            method = jax.tree.unflatten(jax.tree.structure(lead.method), stacked)
+            stack = lambda trees: jax.tree.map(lambda *v: jnp.stack(v), *trees)  # noqa: E731
+            hub, rows = stack([s.hub for s in sims]), stack([s.store.rows for s in sims if isinstance(s.store, DeviceStore)])
+            options = lead.training
+            length, t = min(BLOCK, options.rounds), 0
+            while t < options.rounds:
+                target = min(options.rounds, (t // options.eval_every + 1) * options.eval_every)
+                step = min(target - t, length)
+                hub, rows, logs = engine_rounds.compiled_mapped_block(
+                    lead.spec, length, axes, method, lead.data, lead.coupled, jnp.asarray(seeds), hub, rows, t, step
+                )
+                logs = jax.tree.map(np.asarray, logs)
+                for i, s in enumerate(sims):
+                    s.hub = jax.tree.map(lambda leaf: leaf[i], hub)  # noqa: B023
+                    assert isinstance(s.store, DeviceStore)
+                    s.store.rows = jax.tree.map(lambda leaf: leaf[i], rows)  # noqa: B023
+                    s._account(jax.tree.map(lambda leaf: leaf[i], logs), step)  # noqa: B023
+                t += step
+                if t == target:
+                    for kept, s in zip(snapshots, sims, strict=True):
+                        kept.append(s.evaluate())
+    seconds = time.perf_counter() - begun
+    return [
+        Result(s.method, federation, s.training, kept, s.ledger, seconds / count, compilations.seconds / count, s)
+        for s, kept in zip(sims, snapshots, strict=True)
+    ]
+
+
+def _value(leaf: Any) -> Any:
+    return jax.random.key_data(leaf) if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else np.asarray(leaf)

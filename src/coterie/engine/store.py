@@ -1,0 +1,119 @@
+"""Where the states of N clients live: on the device, in host memory, or in a memory-mapped file. Only the rows of a cohort move.
+
+Host and file stores keep a row of bytes per client. A client that never trained takes no memory worth speaking of: its row is the
+common initial one until it is first written.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.errors import InvalidInput
+
+
+class RowFormat:
+    """How a client's state (a pytree) is laid out as bytes."""
+
+    def __init__(self, initial: Any) -> None:
+        leaves, self.structure = jax.tree.flatten(initial)
+        self.initial = [np.asarray(leaf) for leaf in leaves]
+        self.sizes = [leaf.nbytes for leaf in self.initial]
+        self.bytes = sum(self.sizes)
+
+    def initial_row(self) -> NDArray[np.uint8]:
+        return self.pack(jax.tree.unflatten(self.structure, [leaf[None] for leaf in self.initial]))[0]
+
+    def pack(self, rows: Any) -> NDArray[np.uint8]:
+        """Stacked states → (count, bytes)."""
+        leaves = [np.ascontiguousarray(np.asarray(leaf)) for leaf in jax.tree.leaves(rows)]
+        if not leaves:
+            return np.zeros((0, 0), np.uint8)
+        return np.concatenate([leaf.reshape(len(leaf), -1).view(np.uint8) if leaf.size else np.zeros((len(leaf), 0), np.uint8) for leaf in leaves], axis=1)
+
+    def unpack(self, packed: NDArray[np.uint8]) -> Any:
+        """(count, bytes) → stacked states."""
+        out, start = [], 0
+        for leaf, size in zip(self.initial, self.sizes, strict=True):
+            part = np.ascontiguousarray(packed[:, start : start + size])
+            out.append(part.view(leaf.dtype).reshape(len(packed), *leaf.shape))
+            start += size
+        return jax.tree.unflatten(self.structure, out)
+
+
+class DeviceStore:
+    """All rows as stacked arrays on the device: whole blocks of rounds run without coming back to Python."""
+
+    kind = "device"
+
+    def __init__(self, clients: int, initial: Any) -> None:
+        self.clients, self.format = clients, RowFormat(initial)
+        self.rows = jax.tree.map(lambda leaf: jnp.repeat(leaf[None], clients, axis=0), initial)
+
+    def gather(self, ids: NDArray[Any]) -> Any:
+        return jax.tree.map(lambda r: r[ids], self.rows)
+
+    def load(self, ids: NDArray[Any], packed: NDArray[np.uint8]) -> None:
+        """Overwrite rows from bytes (resuming)."""
+        if self.format.bytes and len(ids):
+            new = self.format.unpack(packed)
+            self.rows = jax.tree.map(lambda r, v: r.at[ids].set(v), self.rows, new)
+
+    def packed(self, ids: NDArray[Any]) -> NDArray[np.uint8]:
+        return self.format.pack(jax.tree.map(lambda r: np.asarray(r)[ids], self.rows)) if self.format.bytes else np.zeros((len(ids), 0), np.uint8)
+
+
+class HostStore:
+    """Rows in host memory (kind "host") or in a memory-mapped scratch file (kind "file")."""
+
+    def __init__(self, clients: int, initial: Any, path: Path | None = None) -> None:
+        self.kind = "file" if path else "host"
+        self.clients, self.format = clients, RowFormat(initial)
+        self.default = self.format.initial_row() if self.format.bytes else np.zeros(0, np.uint8)
+        self.touched = np.zeros(clients, bool)
+        self.path = path
+        shape = (clients, self.format.bytes)
+        self.rows: NDArray[np.uint8]
+        if path is None or not math.prod(shape):
+            self.rows = np.zeros(shape, np.uint8)
+        else:
+            try:
+                # Scratch only: after a crash it is rebuilt from checkpoints, never trusted. Untouched parts stay holes in the file.
+                self.rows = np.memmap(path, np.uint8, "w+", shape=shape)
+            except OSError as error:
+                raise InvalidInput(f"the store file {path} cannot be written: {error.strerror or error}.") from None
+
+    def packed(self, ids: NDArray[Any]) -> NDArray[np.uint8]:
+        out = np.asarray(self.rows[ids])
+        out[~self.touched[ids]] = self.default
+        return out
+
+    def gather(self, ids: NDArray[Any]) -> Any:
+        return self.format.unpack(self.packed(np.asarray(ids)))
+
+    def load(self, ids: NDArray[Any], packed: NDArray[np.uint8]) -> None:
+        self.rows[ids] = packed
+        self.touched[ids] = True
+
+    def scatter(self, ids: NDArray[Any], rows: Any) -> None:
+        if self.format.bytes:
+            self.load(np.asarray(ids), self.format.pack(rows))
+
+
+Store = DeviceStore | HostStore
+
+
+def make_store(kind: str, clients: int, initial: Any, path: Path | None = None) -> Store:
+    if kind == "device":
+        return DeviceStore(clients, initial)
+    if kind == "file":
+        if path is None:
+            raise InvalidInput("training.store is 'file', but there is no folder to keep the file in; give one.")
+        return HostStore(clients, initial, path)
+    return HostStore(clients, initial)

@@ -1,0 +1,78 @@
+"""Linear models and perceptrons."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from coterie.errors import InvalidInput
+from coterie.models.base import Model, ModelSpec, model_spec
+from coterie.models.layers import dense, dense_first, dense_init
+from coterie.options import option
+
+
+@model_spec("mlr")
+class LogisticRegression(ModelSpec):
+    """Multinomial logistic regression (softmax of a linear map), with L2: the papers' convex model."""
+
+    l2: float = option(0.0, "weight of (l2/2)‖w‖² in the loss", low=0)
+
+    def build(self, input_shape: tuple[int, ...], outputs: int) -> Model:
+        inputs = math.prod(input_shape)
+        return Model(lambda key: dense_init(key, inputs, outputs), dense_first, class_major=True, l2=self.l2, name=self.name)
+
+
+@model_spec("linear")
+class Linear(ModelSpec):
+    """A linear map without intercept, started at zero; for regression."""
+
+    l2: float = option(0.0, "weight of (l2/2)‖w‖² in the loss", low=0)
+
+    def build(self, input_shape: tuple[int, ...], outputs: int) -> Model:
+        inputs = math.prod(input_shape)
+        return Model(
+            lambda key: {"w": jnp.zeros((outputs, inputs))},
+            lambda p, x: p["w"] @ x.reshape(len(x), -1).T,
+            class_major=True,
+            l2=self.l2,
+            name=self.name,
+        )
+
+
+@model_spec("mlp")
+class Perceptron(ModelSpec):
+    """Fully connected layers with ReLU between them; `hidden` gives their widths, e.g. "100" or "100,100"."""
+
+    hidden: str = option("100", 'widths of the hidden layers, e.g. "100" or "100,100"')
+    l2: float = option(0.0, "weight of (l2/2)‖w‖² in the loss", low=0)
+
+    def widths(self) -> list[int]:
+        try:
+            widths = [int(w) for w in self.hidden.split(",")]
+        except ValueError:
+            widths = [0]
+        if min(widths) < 1:
+            raise InvalidInput(f'mlp.hidden is {self.hidden!r}, but must be whole numbers ≥ 1 with commas between, e.g. "100,100".')
+        return widths
+
+    def validate(self) -> None:
+        if isinstance(self.hidden, str):
+            self.widths()
+
+    def build(self, input_shape: tuple[int, ...], outputs: int) -> Model:
+        sizes = [math.prod(input_shape), *self.widths(), outputs]
+
+        def init(key: Any) -> dict[str, Any]:
+            keys = jax.random.split(key, len(sizes) - 1)
+            return {f"layer{i}": dense_init(k, a, b) for i, (k, a, b) in enumerate(zip(keys, sizes, sizes[1:], strict=False))}
+
+        def apply(p: dict[str, Any], x: Any) -> Any:
+            h = dense_first(p["layer0"], x)
+            for i in range(1, len(sizes) - 1):
+                h = dense(p[f"layer{i}"], jax.nn.relu(h))
+            return h
+
+        return Model(init, apply, class_major=True, l2=self.l2, name=self.name)

@@ -1,0 +1,229 @@
+"""Declared options: one line per hyper-parameter gives its default, its range, its symbol in the paper and its help text.
+
+The declaration is used four times: to validate, to read TOML, to print `coterie show METHOD`, and to tell JAX which fields
+are traced (floats) and which are static (loop lengths, names).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+import typing
+from typing import Any
+
+import jax
+
+from coterie import schedule
+from coterie.errors import InvalidInput, unknown
+
+
+def option(
+    default: Any = dataclasses.MISSING,
+    help: str = "",
+    *,
+    symbol: str = "",
+    above: float | None = None,
+    low: float | None = None,
+    high: float | None = None,
+    choices: tuple[str, ...] | None = None,
+    static: bool = False,
+) -> Any:
+    """A dataclass field with its allowed range. `above` is exclusive, `low` and `high` are inclusive; floats are traced unless `static`."""
+    return dataclasses.field(
+        default=default,
+        metadata={"help": help, "symbol": symbol, "above": above, "low": low, "high": high, "choices": choices, "static": static},
+    )
+
+
+def hidden(default: Any = None) -> Any:
+    """A field that holds arrays the engine fills in (a drawn projection); users never set it, configs never show it."""
+    return dataclasses.field(default=default, metadata={"hidden": True}, repr=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Declared:
+    """What is known of one option."""
+
+    name: str
+    kinds: tuple[type, ...]
+    default: Any
+    help: str
+    symbol: str
+    above: float | None
+    low: float | None
+    high: float | None
+    choices: tuple[str, ...] | None
+    hidden: bool
+    static: bool
+
+    @property
+    def traced(self) -> bool:
+        return self.hidden or (float in self.kinds and not self.static)
+
+    @property
+    def optional(self) -> bool:
+        return type(None) in self.kinds
+
+    @property
+    def allowed(self) -> str:
+        """What the option accepts, in words."""
+        if self.choices:
+            base = "one of " + ", ".join(map(repr, self.choices))
+        elif bool in self.kinds:
+            base = "true or false"
+        elif float in self.kinds or int in self.kinds:
+            noun = "number" if float in self.kinds else "whole number"
+            bounds = []
+            if self.above is not None:
+                bounds.append(f"> {self.above:g}")
+            if self.low is not None:
+                bounds.append(f"≥ {self.low:g}")
+            if self.high is not None:
+                bounds.append(f"≤ {self.high:g}")
+            base = f"a {noun}" + (" " + " and ".join(bounds) if bounds else "")
+        else:
+            base = "a string" if str in self.kinds else "a value"
+        if isinstance(self.default, str) and self.choices is None and str in self.kinds and int in self.kinds:
+            base += f" or {self.default!r}"
+        return base + (" or nothing" if self.optional else "")
+
+
+def declared(cls: type) -> dict[str, Declared]:
+    """The options of a dataclass, by name."""
+    cached = cls.__dict__.get("_declared_options")
+    if cached is not None:
+        return typing.cast(dict[str, Declared], cached)
+    hints = typing.get_type_hints(cls)
+    out = {}
+    for f in dataclasses.fields(cls):
+        if f.name.startswith("_"):
+            continue
+        hint = hints[f.name]
+        union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+        kinds = tuple(a for a in (typing.get_args(hint) if union else (hint,)) if isinstance(a, type))
+        m = f.metadata
+        out[f.name] = Declared(
+            name=f.name,
+            kinds=kinds,
+            default=f.default,
+            help=m.get("help", ""),
+            symbol=m.get("symbol", ""),
+            above=m.get("above"),
+            low=m.get("low"),
+            high=m.get("high"),
+            choices=m.get("choices"),
+            hidden=m.get("hidden", False),
+            static=m.get("static", False),
+        )
+    cls._declared_options = out  # type: ignore[attr-defined]
+    return out
+
+
+def check(owner: str, d: Declared, value: Any) -> Any:
+    """Return the value, converted where that is safe (1 → 1.0), or raise one sentence."""
+    field = f"{owner}.{d.name}" if owner else d.name
+    bad = InvalidInput(f"{field} is {value!r}, but must be {d.allowed}.")
+    if value is None:
+        if d.optional:
+            return None
+        raise bad
+    if isinstance(value, dict) and d.traced:
+        return schedule.from_config(field, value)
+    if isinstance(value, schedule.Schedule):
+        if d.traced:
+            return value
+        raise bad
+    if isinstance(value, str):
+        if d.choices is not None:
+            if value not in d.choices:
+                raise unknown(f"{field},", value, d.choices)
+            return value
+        if str not in d.kinds or (int in d.kinds and value != d.default):
+            raise bad
+        return value
+    if isinstance(value, bool):
+        if bool in d.kinds:
+            return value
+        raise bad
+    if isinstance(value, (int, float)):
+        if float in d.kinds:
+            value = float(value)
+        elif int in d.kinds:
+            if value != int(value) if math.isfinite(value) else True:
+                raise bad
+            value = int(value)
+        else:
+            raise bad
+        if (
+            not math.isfinite(value)
+            or (d.above is not None and not value > d.above)
+            or (d.low is not None and value < d.low)
+            or (d.high is not None and value > d.high)
+        ):
+            raise bad
+        return value
+    if isinstance(value, d.kinds):
+        return value
+    raise bad
+
+
+class Options:
+    """Base of every declared group of options (methods, data sources, models).
+
+    Python numbers are validated on construction; arrays and tracers pass, because JAX rebuilds these objects while tracing.
+    """
+
+    name: typing.ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        for d in declared(type(self)).values():
+            if d.hidden:
+                continue
+            value = getattr(self, d.name)
+            if value is None or isinstance(value, (bool, int, float, str, dict, schedule.Schedule)):
+                object.__setattr__(self, d.name, check(self.name, d, value))
+        self.validate()
+
+    def validate(self) -> None:
+        """Rules between several options; called with tracers too, so check only what is static."""
+
+    def replace(self, **changes: Any) -> typing.Self:
+        """A copy with some options changed."""
+        for key in changes:
+            if key not in declared(type(self)):
+                raise unknown(f"the option of {self.name},", key, self.public())
+        return dataclasses.replace(self, **changes)  # type: ignore[type-var]
+
+    @classmethod
+    def public(cls) -> dict[str, Declared]:
+        return {k: d for k, d in declared(cls).items() if not d.hidden}
+
+    @classmethod
+    def from_config(cls, given: dict[str, Any]) -> typing.Self:
+        """Build from TOML values; a misspelt key is refused with the nearest name."""
+        allowed = cls.public()
+        for key in given:
+            if key not in allowed:
+                raise unknown(f"the option of {cls.name},", key, allowed)
+        missing = [k for k, d in allowed.items() if d.default is dataclasses.MISSING and k not in given]
+        if missing:
+            raise InvalidInput(f"{cls.name} lacks the option {missing[0]!r}, which must be {allowed[missing[0]].allowed}.")
+        return cls(**given)
+
+    def to_config(self) -> dict[str, Any]:
+        """Plain values, for TOML and JSON; options that are None are left out."""
+        values = {k: schedule.to_config(getattr(self, k)) for k in self.public()}
+        return {k: v for k, v in values.items() if v is not None}
+
+
+def traced_dataclass(cls: type) -> type:
+    """Make an Options class a frozen dataclass whose float (and hidden) fields JAX traces and whose other fields are static."""
+    made = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
+    fields = declared(made)
+    jax.tree_util.register_dataclass(
+        made,
+        data_fields=[k for k, d in fields.items() if d.traced],
+        meta_fields=[k for k, d in fields.items() if not d.traced],
+    )
+    return made
