@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from coterie.models.base import InputLayer
 from coterie.randomness import permute
 from coterie.schedule import at
 from coterie.vector import Vector
@@ -33,6 +34,7 @@ class Learner:
     task: str
     batch_size: int
     sampling: Sampling
+    input_layer: InputLayer | None = None
 
     def sample_losses(self, outputs: Any, y: Any) -> Any:
         """The loss of each sample: cross-entropy of the softmax, or half the squared error."""
@@ -113,11 +115,13 @@ class Objective:
         rows = self.start + jnp.clip(index, 0, self.size - 1)
         return Batch(self.x[rows], self.y[rows], real.astype(self.x.dtype))
 
+    def mean_loss(self, outputs: Any, batch: Batch) -> Any:
+        """Mean loss over the batch of given outputs."""
+        return jnp.sum(self.learner.sample_losses(outputs, batch.y) * batch.weight) / jnp.sum(batch.weight)
+
     def loss(self, parameters: Vector, batch: Batch) -> Any:
         """Mean loss over the batch, plus (l2/2)‖parameters‖²."""
-        losses = self.learner.sample_losses(self.learner.apply(parameters.tree, batch.x), batch.y)
-        mean = jnp.sum(losses * batch.weight) / jnp.sum(batch.weight)
-        return mean + 0.5 * self.l2 * parameters.squared_norm()
+        return self.mean_loss(self.learner.apply(parameters.tree, batch.x), batch) + 0.5 * self.l2 * parameters.squared_norm()
 
     def gradient(self, parameters: Vector, batch: Batch) -> Vector:
         """∇f̃_k, in the shape of the parameters."""

@@ -78,12 +78,9 @@ class PFedMe(Star):
 
         def local_round(state: tuple[Vector, Vector], r: Any) -> tuple[tuple[Vector, Vector], Any]:
             w, theta = state
-            batch = objective.batch(r)
-
-            def gradient(theta: Vector) -> Vector:
-                return objective.gradient(theta, batch) + lam * (theta - w) + decay * theta
-
-            theta, gradients = inner.descend(gradient, theta, personal_lr, self.inner_steps, tolerance)
+            theta, gradients = inner.proximal(
+                objective, objective.batch(r), theta, w, lam, decay, personal_lr, self.inner_steps, tolerance
+            )
             w = w - lr * lam * (w - theta)
             return (w, theta), gradients
 

@@ -110,7 +110,7 @@ class Simulator:
         pooled = method.exchange == "pooled"
         full = options.sampling == "full"
         batch = (len(fed.train) if pooled else int(fed.train.sizes.max())) if full else options.batch_size * (s if pooled else 1)
-        learner = Learner(self.model.apply, self.model.class_major, fed.task, batch, options.sampling)  # type: ignore[arg-type]
+        learner = Learner(self.model.apply, self.model.class_major, fed.task, batch, options.sampling, self.model.input_layer)  # type: ignore[arg-type]
         trainers = n if method.trains_all else s
         steps = -(-fed.train.sizes // batch)
         uneven = method.work().epochs is not None and steps.max() > 1.5 * steps.mean()

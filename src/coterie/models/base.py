@@ -9,13 +9,24 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import jax
 
 from coterie.errors import InvalidInput, unknown
 from coterie.options import Options, traced_dataclass
 from coterie.vector import Vector
+
+
+class InputLayer(NamedTuple):
+    """Says that a model begins with a dense layer z = W x + b on the flattened sample; lets several steps on one batch skip most products with x.
+
+    `split(parameters)` gives ({"w": W, "b": b}, rest) (b may be absent), `join` is its inverse, `after(rest, z)` gives the class-major outputs.
+    """
+
+    split: Callable[[Any], tuple[Any, Any]]
+    join: Callable[[Any, Any], Any]
+    after: Callable[[Any, Any], Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +44,7 @@ class Model:
     class_major: bool = False
     l2: float = 0.0
     name: str = "custom"
+    input_layer: InputLayer | None = None
 
     def __post_init__(self) -> None:
         if not callable(self.init) or not callable(self.apply):

@@ -9,9 +9,12 @@ import jax
 import jax.numpy as jnp
 
 from coterie.errors import InvalidInput
-from coterie.models.base import Model, ModelSpec, model_spec
+from coterie.models.base import InputLayer, Model, ModelSpec, model_spec
 from coterie.models.layers import dense, dense_first, dense_init
 from coterie.options import option
+
+
+ONLY_LAYER = InputLayer(split=lambda p: (p, ()), join=lambda first, rest: first, after=lambda rest, z: z)
 
 
 @model_spec("mlr")
@@ -22,7 +25,14 @@ class LogisticRegression(ModelSpec):
 
     def build(self, input_shape: tuple[int, ...], outputs: int) -> Model:
         inputs = math.prod(input_shape)
-        return Model(lambda key: dense_init(key, inputs, outputs), dense_first, class_major=True, l2=self.l2, name=self.name)
+        return Model(
+            lambda key: dense_init(key, inputs, outputs),
+            dense_first,
+            class_major=True,
+            l2=self.l2,
+            name=self.name,
+            input_layer=ONLY_LAYER,
+        )
 
 
 @model_spec("linear")
@@ -39,6 +49,7 @@ class Linear(ModelSpec):
             class_major=True,
             l2=self.l2,
             name=self.name,
+            input_layer=ONLY_LAYER,
         )
 
 
@@ -69,10 +80,16 @@ class Perceptron(ModelSpec):
             keys = jax.random.split(key, len(sizes) - 1)
             return {f"layer{i}": dense_init(k, a, b) for i, (k, a, b) in enumerate(zip(keys, sizes, sizes[1:], strict=False))}
 
-        def apply(p: dict[str, Any], x: Any) -> Any:
-            h = dense_first(p["layer0"], x)
+        def after(rest: dict[str, Any], z: Any) -> Any:
             for i in range(1, len(sizes) - 1):
-                h = dense(p[f"layer{i}"], jax.nn.relu(h))
-            return h
+                z = dense(rest[f"layer{i}"], jax.nn.relu(z))
+            return z
 
-        return Model(init, apply, class_major=True, l2=self.l2, name=self.name)
+        first = InputLayer(
+            split=lambda p: (p["layer0"], {k: v for k, v in p.items() if k != "layer0"}),
+            join=lambda first, rest: {"layer0": first, **rest},
+            after=after,
+        )
+        return Model(
+            init, lambda p, x: after(p, dense_first(p["layer0"], x)), class_major=True, l2=self.l2, name=self.name, input_layer=first
+        )
