@@ -24,14 +24,13 @@ class Diverged(CoterieError, ArithmeticError):
     def __init__(self, method: str, round_: int, clients: Sequence[int], broken: Sequence[str] = ()) -> None:
         self.method, self.round, self.clients, self.broken = method, round_, list(clients), list(broken)
         shown = ", ".join(map(str, self.clients[:8])) + (f" and {len(self.clients) - 8} more" if len(self.clients) > 8 else "")
+        where = f"from client{'s' if len(self.clients) != 1 else ''} {shown}" if self.clients else "in the shared model"
         why = (
             f"; this step-size condition is broken: {'; '.join(self.broken)}"
             if self.broken
             else "; no step-size condition that can be checked beforehand is broken, so lower the learning rate"
         )
-        super().__init__(
-            f"{method} diverged in round {round_}: NaN or infinity from client{'s' if len(self.clients) != 1 else ''} {shown}{why}."
-        )
+        super().__init__(f"{method} diverged in round {round_}: NaN or infinity {where}{why}.")
 
 
 def nearest(name: str, allowed: Iterable[str]) -> str:

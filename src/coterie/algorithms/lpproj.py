@@ -14,7 +14,10 @@ from coterie.options import option
 from coterie.schedule import Number, at
 from coterie.vector import Vector
 
-PAPER = "Han, Lin, Li, Zhang, A Random Projection Approach to Personalized Federated Learning: Enhancing Communication Efficiency, Robustness, and Fairness, JMLR 2024"
+PAPER = (
+    "Han, Lin, Li, Zhang, A Random Projection Approach to Personalized Federated Learning: "
+    "Enhancing Communication Efficiency, Robustness, and Fairness, JMLR 25"
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -108,7 +108,7 @@ class Graph:
     def describe(self) -> str:
         """One line for people: edges, degrees, connectivity, ‖L‖."""
         parts = f"{self.components} components (not connected)" if not self.connected else "connected"
-        low, high = int(self.degrees.min(initial=0)), int(self.degrees.max(initial=0))
+        low, high = int(self.degrees.min()), int(self.degrees.max())
         return f"{self.name} graph: {self.clients} clients, {self.edges} edges, degree {low}–{high}, {parts}, ‖L‖ = {self.laplacian_norm:.4g}"
 
     def check_size(self, clients: int) -> Graph:

@@ -1,7 +1,30 @@
 """Federations: what each client has. One file per source; `partition` holds the splitting rules."""
 
-from coterie.data import digits, linear, synthetic
+from coterie.data import cifar10, digits, emnist, har, linear, mnist, synthetic, vehicle
 from coterie.data.base import SOURCES, Source, get_source, source
-from coterie.data.federation import Federation, Split, from_arrays, pack
+from coterie.data.federation import Federation, Split, from_arrays, pack, warn_without_test, without_test
+from coterie.data.partition import downsample
+from coterie.data.scaling import standardise
 
-__all__ = ["SOURCES", "Federation", "Source", "Split", "digits", "from_arrays", "get_source", "linear", "pack", "source", "synthetic"]
+__all__ = [
+    "SOURCES",
+    "Federation",
+    "Source",
+    "Split",
+    "cifar10",
+    "digits",
+    "downsample",
+    "emnist",
+    "from_arrays",
+    "get_source",
+    "har",
+    "linear",
+    "mnist",
+    "pack",
+    "source",
+    "standardise",
+    "synthetic",
+    "vehicle",
+    "warn_without_test",
+    "without_test",
+]

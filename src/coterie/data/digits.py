@@ -8,7 +8,7 @@ import numpy as np
 
 from coterie.data.base import Source, source
 from coterie.data.federation import Federation, from_arrays
-from coterie.data.partition import labels_per_client
+from coterie.data.partition import downsample, labels_per_client
 from coterie.options import option
 
 
@@ -22,6 +22,10 @@ class Digits(Source):
     spread: float = option(0.5, "how unequally a digit's samples are shared among its holders (0: equally)", low=0)
     validation: float = option(0.1, "share of each client's samples for validation", low=0, high=0.9)
     test: float = option(0.25, "share of each client's samples for testing", low=0, high=0.9)
+    downsample: float = option(
+        1.0, "share of its training samples that a down-sampled client keeps (1: no down-sampling)", above=0, high=1, static=True
+    )
+    downsample_clients: float = option(0.5, "share of the clients that are down-sampled", low=0, high=1, static=True)
 
     def load(self, seed: int) -> Federation:
         with resources.files("coterie.data").joinpath("digits.npz").open("rb") as f, np.load(f, allow_pickle=False) as z:
@@ -29,4 +33,5 @@ class Digits(Source):
             y = z["y"].astype(np.int32)
         rng = np.random.default_rng([seed, 0xD161])
         owner = labels_per_client(y, self.clients, self.fewest_labels, self.most_labels, rng, spread=self.spread)
-        return from_arrays("digits", x, y, owner, classes=10, validation=self.validation, test=self.test, seed=seed)
+        made = from_arrays("digits", x, y, owner, classes=10, validation=self.validation, test=self.test, seed=seed)
+        return downsample(made, self.downsample, self.downsample_clients, seed) if self.downsample < 1 else made

@@ -139,6 +139,43 @@ class Federation:
         return dataclasses.replace(self, train=cast(self.train), validation=cast(self.validation), test=cast(self.test))
 
 
+def cut(
+    client: NDArray[np.integer[Any]], *, validation: float = 0.1, test: float = 0.25, seed: int = 0, whole_train: bool = False
+) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Rows and offsets of train, validation and test, given who owns each row (−1: nobody).
+
+    Each client's rows are shuffled by `seed` and cut once, so the three are disjoint by construction. A client always keeps at least one
+    training sample; with very few samples its validation or test part may be empty. Shares are rounded to the nearest whole number;
+    with `whole_train`, as the papers' scripts do, the part that is not for testing is rounded down.
+    """
+    for label, value in (("validation", validation), ("test", test)):
+        if not 0 <= value < 1:
+            raise InvalidInput(f"the {label} share is {value!r}, but must be a number ≥ 0 and < 1.")
+    if validation + test >= 1:
+        raise InvalidInput(f"the validation and test shares add up to {validation + test:g}, but must leave something to train on (< 1).")
+    rng = np.random.default_rng([seed, 0x5EED])
+    order = rng.permutation(len(client))
+    order = order[client[order] >= 0]
+    order = order[np.argsort(client[order], kind="stable")]
+    owners = client[order]
+    n = int(owners.max()) + 1 if len(owners) else 0
+    if n == 0:
+        raise InvalidInput("no sample is assigned to any client; a federation needs at least 1 client.")
+    sizes = np.bincount(owners, minlength=n)
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    tests = sizes - np.floor(sizes * (1 - test) + 1e-9).astype(int) if whole_train else np.round(sizes * test).astype(int)
+    tests = np.minimum(tests, np.maximum(sizes - 1, 0))
+    vals = np.minimum(np.round(sizes * validation).astype(int), np.maximum(sizes - tests - 1, 0))
+    place = np.arange(len(order)) - starts[owners]
+    part = np.where(place < tests[owners], 2, np.where(place < (tests + vals)[owners], 1, 0))
+    pieces = []
+    for which in range(3):
+        rows = order[part == which]
+        counts = np.bincount(client[rows], minlength=n)
+        pieces.append((rows, np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)))
+    return pieces
+
+
 def from_arrays(
     name: str,
     x: NDArray[Any],
@@ -154,36 +191,28 @@ def from_arrays(
 ) -> Federation:
     """A Federation from flat arrays and the number of the client that owns each row (−1: nobody, the row is left out).
 
-    Each client's rows are shuffled by `seed` and cut into train, validation and test, disjoint by construction. A client always keeps at
-    least one training sample; with very few samples its validation or test part may be empty.
+    Each client's rows are shuffled by `seed` and cut into train, validation and test, disjoint by construction (see `cut`).
     """
-    for label, value in (("validation", validation), ("test", test)):
-        if not 0 <= value < 1:
-            raise InvalidInput(f"the {label} share is {value!r}, but must be a number ≥ 0 and < 1.")
-    if validation + test >= 1:
-        raise InvalidInput(f"the validation and test shares add up to {validation + test:g}, but must leave something to train on (< 1).")
     if len(x) != len(y) or len(x) != len(client):
         raise InvalidInput(f"there are {len(x)} inputs, {len(y)} targets and {len(client)} client numbers; they must be as many.")
-    rng = np.random.default_rng([seed, 0x5EED])
-    order = rng.permutation(len(x))
-    order = order[client[order] >= 0]
-    order = order[np.argsort(client[order], kind="stable")]
-    owners = client[order]
-    n = int(owners.max()) + 1 if len(owners) else 0
-    if n == 0:
-        raise InvalidInput(f"{name!r} assigns no sample to any client; a federation needs at least 1 client.")
-    sizes = np.bincount(owners, minlength=n)
-    starts = np.concatenate([[0], np.cumsum(sizes)])
-    tests = np.minimum(np.round(sizes * test).astype(int), np.maximum(sizes - 1, 0))
-    vals = np.minimum(np.round(sizes * validation).astype(int), np.maximum(sizes - tests - 1, 0))
-    place = np.arange(len(order)) - starts[owners]
-    part = np.where(place < tests[owners], 2, np.where(place < (tests + vals)[owners], 1, 0))
-
-    def split(which: int) -> Split:
-        rows = order[part == which]
-        counts = np.bincount(client[rows], minlength=n)
-        return Split(x[rows], y[rows], np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
-
     if classes is None:
         classes = int(y.max()) + 1 if task == "classification" and len(y) else 0
-    return Federation(name, split(0), split(1), split(2), task, classes, facts or {})
+    pieces = cut(client, validation=validation, test=test, seed=seed)
+    train, held_out, tested = (Split(x[rows], y[rows], offsets) for rows, offsets in pieces)
+    return Federation(name, train, held_out, tested, task, classes, facts or {})
+
+
+def without_test(federation: Federation) -> list[int]:
+    """The clients that have no test data: they train, but no score of theirs enters a mean."""
+    return [int(k) for k in np.flatnonzero(federation.test.sizes == 0)]
+
+
+def warn_without_test(federation: Federation) -> str:
+    """One sentence that names the clients without test data, or an empty string."""
+    missing = without_test(federation)
+    if not missing:
+        return ""
+    names = federation.facts.get("clients")
+    shown = ", ".join(str(names[k]) if names else str(k) for k in missing[:8]) + (f" and {len(missing) - 8} more" if len(missing) > 8 else "")
+    who, verb = ("Clients", "have no test data and are") if len(missing) != 1 else ("Client", "has no test data and is")
+    return f"{who} {shown} of {federation.name!r} {verb} left out of means."

@@ -220,7 +220,7 @@ class Simulator:
                 bad = [] if pooled else log.ids[~log.finite].tolist()
                 broken = [str(c) for c in self.conditions() if not c.holds]
                 self.t += 1
-                raise Diverged(self.method.title, self.t, bad or list(range(self.spec.clients)), broken)
+                raise Diverged(self.method.title, self.t, bad, broken)
             ids, up, down = self._bill(log)
             self.ledger.add(self.t, ids, up, down, log.gradients)
             self.dirty[log.ids] = self.method.exchange != "pooled"
@@ -301,6 +301,7 @@ class Result:
     seconds: float
     compile_seconds: float
     simulator: Simulator = dataclasses.field(repr=False)
+    collapsed: str | None = None
 
     @property
     def rounds(self) -> list[int]:
@@ -349,17 +350,27 @@ def simulate(
     *,
     graph: Graph | None = None,
     progress: Progress | None = None,
+    keep_collapsed: bool = False,
     **training: Any,
 ) -> Result:
-    """Train a method on a federation in memory. Further arguments are those of `Training`: rounds, cohort, batch_size, seed, …"""
+    """Train a method on a federation in memory. Further arguments are those of `Training`: rounds, cohort, batch_size, seed, …
+
+    A run that diverges raises `Diverged`; with `keep_collapsed` it gives what there was before, with `collapsed` set.
+    """
     options = Training.from_config(training)
     begun = time.perf_counter()
+    snapshots, collapsed = [], None
     with Compilations() as compilations:
         simulator = Simulator(method, federation, model, options, graph)
-        snapshots = list(drive(simulator, progress))
-    return Result(
-        simulator.method, federation, options, snapshots, simulator.ledger, time.perf_counter() - begun, compilations.seconds, simulator
-    )
+        try:
+            for snapshot in drive(simulator, progress):
+                snapshots.append(snapshot)
+        except Diverged as error:
+            if not keep_collapsed:
+                raise
+            collapsed = str(error)
+    seconds = time.perf_counter() - begun
+    return Result(simulator.method, federation, options, snapshots, simulator.ledger, seconds, compilations.seconds, simulator, collapsed)
 
 
 def simulate_many(

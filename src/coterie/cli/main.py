@@ -1,0 +1,259 @@
+"""`coterie`: train, compare, resume, look, export. No logic here: it parses, calls, prints."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from coterie.errors import CoterieError, InvalidInput
+
+app = typer.Typer(
+    name="coterie",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    help="Train [b]a model of its own for every client[/b] of a federation, learnt together with its kin, without moving their data.\n\n"
+    "Start with [b]coterie demo[/b]; see what there is with [b]coterie list[/b]; read about a method with [b]coterie show fedu[/b].",
+)
+out = Console()
+err = Console(stderr=True)
+
+
+def say(sentence: str) -> None:
+    err.print(sentence, style="yellow", highlight=False)
+
+
+def _cache() -> None:
+    """Compiled programs are kept in the user's cache, unless COTERIE_NO_CACHE is set."""
+    if os.environ.get("COTERIE_NO_CACHE"):
+        return
+    from coterie.engine.compilation import use_cache
+
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    use_cache(base / "coterie" / "programs")
+
+
+def _settings(given: list[str] | None) -> dict[str, Any]:
+    """`--set training.rounds=50 --set data.clients=10` as nested tables; values are read as TOML."""
+    nested: dict[str, Any] = {}
+    for item in given or []:
+        path, equals, text = item.partition("=")
+        if not equals or not path:
+            raise InvalidInput(f"--set is {item!r}, but must be of the form section.key=value.")
+        try:
+            value = tomllib.loads(f"x = {text}")["x"]
+        except tomllib.TOMLDecodeError:
+            value = text
+        *sections, key = path.split(".")
+        table = nested
+        for section in sections:
+            table = table.setdefault(section, {})
+        table[key] = value
+    return nested
+
+
+def _experiment(path: Path | None, settings: list[str] | None, methods: list[str] | None = None, seeds: list[int] | None = None) -> Any:
+    from coterie.experiment import Experiment
+
+    config: dict[str, Any] = Experiment.read(path) if path is not None else {}
+    for section, changes in _settings(settings).items():
+        if isinstance(changes, dict):
+            old = config.get(section, {})
+            config[section] = {**({"name": old} if isinstance(old, str) else old), **changes}
+        else:
+            config[section] = changes
+    if methods:
+        config.pop("method", None)
+        known = {m["name"]: m for m in config.get("methods", []) if isinstance(m, dict) and "name" in m}
+        config["methods"] = [known.get(name, name) for name in methods]
+    if seeds:
+        config["seeds"] = list(seeds)
+    return Experiment.from_config(config)
+
+
+Set = Annotated[list[str] | None, typer.Option("--set", "-s", help="Override a value of the experiment, e.g. -s training.rounds=50", show_default=False)]
+Force = Annotated[bool, typer.Option("--force", help="Write into a folder that is not empty.")]
+
+
+@app.command()
+def demo(
+    folder: Annotated[Path, typer.Option("--out", "-o", help="Where to write the report and the runs.")] = Path("coterie-demo"),
+    rounds: Annotated[int, typer.Option(help="Communication rounds.")] = 60,
+    seeds: Annotated[int, typer.Option(help="How many seeds.", min=1)] = 1,
+) -> None:
+    """Compare six methods on real handwritten digits, 20 clients with 2–3 digits each: a table and an HTML page, in under a minute."""
+    from coterie.compare import compare_into
+    from coterie.demo import demo_experiment
+
+    experiment = demo_experiment(rounds, range(seeds))
+    out.print(f"Six methods on {experiment.data.clients} clients with 2–3 handwritten digits each, {rounds} rounds, equal gradient steps for all.")
+    _compare(compare_into, experiment, folder, force=(folder / "report.html").exists())
+
+
+def _compare(compare_into: Any, experiment: Any, folder: Path, *, force: bool) -> None:
+    from coterie.cli.progress import bars
+    from coterie.report.tables import comparison_table
+
+    with bars(out) as begin:
+        comparison = compare_into(experiment, folder, force=force, begin=begin, say=say)
+    width = out.width if out.is_terminal else 160
+    out.print(comparison_table(comparison, width), width=width, crop=False)
+    for sentence in comparison.verdict():
+        out.print(f"· {sentence}", highlight=False)
+    out.print(f"\nReport: {folder / 'report.html'}   Runs: {folder / 'runs'}", highlight=False)
+
+
+@app.command()
+def run(
+    experiment: Annotated[Path, typer.Argument(help="A TOML file with [data], [model], [training], [method] (and [graph]).")],
+    folder: Annotated[Path | None, typer.Option("--out", "-o", help="The run's folder (default: runs/<name of the file>).")] = None,
+    settings: Set = None,
+    force: Force = False,
+) -> None:
+    """Run one method into a folder that can be killed, resumed and exported from.
+
+    The folder holds config.toml (resolved), environment.json, rounds.parquet, clients.parquet, ledger.parquet, timing.parquet and checkpoints.
+    """
+    from coterie.cli.progress import bars
+    from coterie.engine import run as runs
+
+    chosen = _experiment(experiment, settings)
+    place = folder or Path("runs") / experiment.stem
+    with bars(out) as begin:
+        finished = runs.start(chosen, place, force=force, progress=begin(chosen.method.title, 0, 1), say=say)
+    _finished(finished)
+
+
+@app.command()
+def resume(folder: Annotated[Path, typer.Argument(help="The folder of a run that was killed or interrupted.")]) -> None:
+    """Go on with a run; it ends bit for bit as if it had never been disturbed."""
+    from coterie.cli.progress import bars
+    from coterie.engine import run as runs
+
+    with bars(out) as begin:
+        finished = runs.resume(folder, progress=begin(folder.name, 0, 1), say=say)
+    _finished(finished)
+
+
+def _finished(finished: Any) -> None:
+    from coterie.report.summary import run_table
+
+    out.print(run_table(finished.folder))
+    out.print(f"{finished.folder} · {finished.seconds:.1f} s, of which {finished.compile_seconds:.1f} s compiling", highlight=False)
+
+
+@app.command()
+def compare(
+    experiment: Annotated[Path | None, typer.Argument(help="A TOML file; [[methods]] lists the methods.")] = None,
+    methods: Annotated[list[str] | None, typer.Option("--method", "-m", help="A method to compare (repeat); see `coterie list`.")] = None,
+    seeds: Annotated[list[int] | None, typer.Option("--seed", help="A seed (repeat); all methods are paired at each.")] = None,
+    data: Annotated[str | None, typer.Option("--data", "-d", help="A data set by name, instead of a file.")] = None,
+    folder: Annotated[Path | None, typer.Option("--out", "-o", help="Where to write (default: runs/<name>-compare).")] = None,
+    settings: Set = None,
+    force: Force = False,
+) -> None:
+    """Compare methods on the same clients, splits, cohorts, batches and seeds; Local with equal gradient steps is always there.
+
+    Example: coterie compare -d digits -m fedavg -m fedu -m pfedme --seed 0 --seed 1 -s training.rounds=50
+    """
+    from coterie.compare import compare_into
+
+    if data is not None:
+        settings = [f'data.name="{data}"', *(settings or [])]
+    if experiment is None and data is None:
+        raise InvalidInput("there is nothing to compare on: give an experiment file or --data NAME.")
+    chosen = _experiment(experiment, settings, methods, seeds)
+    name = experiment.stem if experiment is not None else str(data)
+    if chosen.name == "experiment":
+        chosen = chosen.with_(name=name)
+    _compare(compare_into, chosen, folder or Path("runs") / f"{name}-compare", force=force)
+
+
+@app.command("list")
+def list_(what: Annotated[str | None, typer.Argument(help="methods, data or models; nothing: all.")] = None) -> None:
+    """What there is: methods, data sets and models, a line each."""
+    from coterie.algorithms import METHODS
+    from coterie.data import SOURCES
+    from coterie.errors import unknown
+    from coterie.models import MODELS
+
+    groups: dict[str, dict[str, Any]] = {"methods": dict(METHODS), "data": dict(SOURCES), "models": dict(MODELS)}
+    if what is not None and what not in groups:
+        raise unknown("the list", what, groups)
+    for title, group in groups.items():
+        if what in (None, title):
+            table = Table(title=title, title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
+            for name, cls in group.items():
+                table.add_row(f"[b]{name}[/b]", cls.summary)
+            out.print(table)
+
+
+@app.command()
+def show(name: Annotated[str, typer.Argument(help="A method, data set or model.")]) -> None:
+    """The equation, arguments, defaults and paper of a method; the options of a data set or model."""
+    from coterie.algorithms import METHODS
+    from coterie.data import SOURCES
+    from coterie.errors import unknown
+    from coterie.models import MODELS
+
+    found = {**MODELS, **SOURCES, **METHODS}
+    if name not in found:
+        raise unknown("the method, data set or model", name, found)
+    cls: Any = found[name]
+    if name in METHODS:
+        out.print(f"[b]{cls.title}[/b]  ({name})\n{cls.paper}\n", highlight=False)
+    out.print(inspect.cleandoc(cls.__doc__ or ""), markup=False, highlight=False)
+    table = Table(title="\noptions", title_justify="left")
+    for column in ("option", "symbol", "default", "allowed", "meaning"):
+        table.add_column(column)
+    for d in cls.public().values():
+        default = "–" if d.default is None else "(required)" if not isinstance(d.default, (int, float, str, bool)) else str(d.default)
+        table.add_row(d.name, d.symbol, default, d.allowed + (", or a schedule" if d.traced else ""), d.help)
+    out.print(table)
+
+
+@app.command()
+def export(
+    folder: Annotated[Path, typer.Argument(help="The folder of a run.")],
+    client: Annotated[list[int] | None, typer.Option("--client", "-c", help="Which client (repeat).")] = None,
+    all_: Annotated[bool, typer.Option("--all", help="All clients.")] = False,
+    target: Annotated[Path | None, typer.Option("--out", "-o", help="A .safetensors file for one client, or a folder.")] = None,
+    view: Annotated[str | None, typer.Option(help="Which model: personal, global, …")] = None,
+) -> None:
+    """Write a client's personal model as safetensors, for numpy, PyTorch or anything else that reads it."""
+    from coterie.engine import run as runs
+
+    if bool(client) == all_:
+        raise InvalidInput("say whose model to export: --client K (repeat for several) or --all.")
+    place = target or folder / "models"
+    paths = runs.export(folder, client or None, place, view=view, say=say)
+    out.print(f"{len(paths)} model{'s' if len(paths) > 1 else ''} written to {paths[0] if len(paths) == 1 else place}", highlight=False)
+
+
+def main() -> None:
+    """The entry point: one sentence and a non-zero exit for everything that goes wrong."""
+    try:
+        _cache()
+        app(standalone_mode=False)
+    except CoterieError as error:
+        err.print(f"coterie: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
+        sys.exit(error.exit_code)
+    except typer.Abort:
+        sys.exit(130)
+    except KeyboardInterrupt:
+        err.print("coterie: stopped at once; what the last checkpoint holds is safe.", style="red")
+        sys.exit(130)
+    except Exception as error:
+        if type(error).__module__.startswith(("click", "typer")) and hasattr(error, "format_message"):
+            err.print(f"coterie: {error.format_message()}", style="red", highlight=False, markup=False, soft_wrap=True)
+            sys.exit(2)
+        raise

@@ -1,0 +1,165 @@
+"""Several methods, paired: the same splits, initial model, cohorts and batches at each seed, and Local at equal gradient steps beside them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from coterie.algorithms.base import Method, get_method
+from coterie.algorithms.local import Local, equal_compute
+from coterie.coupling.graph import Graph
+from coterie.data.federation import Federation
+from coterie.engine import run as runs
+from coterie.engine.files import make_folder, write_text
+from coterie.engine.options import Training
+from coterie.engine.simulate import Progress, simulate
+from coterie.errors import Diverged, InvalidInput
+from coterie.experiment import Experiment
+from coterie.models.base import Model, ModelSpec
+from coterie.report.comparison import Comparison, Entry
+from coterie.report.outcome import Outcome
+from coterie.report.page import page
+
+Begin = Callable[[str, int, int], Progress | None]
+"""Called before each run with its label, its number and how many there are; may give a progress callback."""
+
+
+def with_locals(methods: Sequence[Method], everybody: bool = False) -> tuple[list[tuple[str, Method]], list[int | None]]:
+    """Labelled methods, with a Local for every distinct amount of gradient work first; and for each the place of its Local.
+
+    A Local that the user asked for serves those whose work it equals. With `everybody` in every cohort it does not matter who trains. Centralised training has no Local of its own kind to stand beside, but
+    is compared with that of the first method.
+    """
+    locals_: list[Local] = []
+    partner: list[int | None] = []
+
+    def place(local: Local) -> int:
+        local = local.replace(trains="sampled") if everybody else local
+        if local not in locals_:
+            locals_.append(local)
+        return locals_.index(local)
+
+    others = [m for m in methods if not isinstance(m, Local)]
+    for m in methods:
+        if isinstance(m, Local):
+            place(m)
+    for m in others:
+        partner.append(None if m.exchange == "pooled" else place(equal_compute(m)))
+    partner = [0 if p is None and locals_ else p for p in partner]
+    labelled: list[tuple[str, Method]] = [(_local_label(m, len(locals_) > 1), m) for m in locals_]
+    titles = [m.title for m in others]
+    labelled += [(_label(m, others) if titles.count(m.title) > 1 else m.title, m) for m in others]
+    return labelled, [*range(len(locals_)), *partner]
+
+
+def _local_label(m: Local, several: bool) -> str:
+    if not several:
+        return "Local"
+    amount = f"{m.local_epochs} epochs" if m.local_epochs else f"{m.local_steps} steps"
+    return f"Local ({amount}, lr {m.lr:g}, {m.trains})" if isinstance(m.lr, float) else f"Local ({amount}, {m.trains})"
+
+
+def _label(m: Method, all_: Sequence[Method]) -> str:
+    """A method's title with the options that tell it from its namesakes."""
+    rivals = [o.to_config() for o in all_ if o.title == m.title]
+    mine = m.to_config()
+    differing = [k for k in m.public() if len({str(r.get(k)) for r in rivals}) > 1]
+    return f"{m.title} ({', '.join(f'{k}={mine.get(k)}' for k in differing)})" if differing else m.title
+
+
+def _score_name(federation: Federation) -> str:
+    return "accuracy" if federation.task == "classification" else "negated mse"
+
+
+def _assemble(
+    title: str, federation: Federation, labelled: list[tuple[str, Method]], partner: list[int | None], table: list[list[Outcome]]
+) -> Comparison:
+    entries = []
+    for (label, _), outcomes, p in zip(labelled, table, partner, strict=True):
+        local = None if p is None or any(o.collapsed for o in table[p]) else table[p]
+        entries.append(Entry(label, outcomes, local))
+    return Comparison(title, federation, entries, _score_name(federation))
+
+
+def compare(
+    methods: Sequence[Method | str],
+    federation: Federation,
+    model: Model | ModelSpec | str = "mlr",
+    *,
+    seeds: Sequence[int] = (0,),
+    graph: Graph | None = None,
+    begin: Begin | None = None,
+    **training: Any,
+) -> Comparison:
+    """Compare in memory. Further arguments are those of `Training`.
+
+    >>> import coterie
+    >>> fed = coterie.load("digits", clients=4)
+    >>> table = compare(["fedu"], fed, rounds=2, eval_every=2)
+    >>> [row.label for row in table.rows()]
+    ['Local', 'FedU']
+    """
+    chosen = [get_method(m) if isinstance(m, str) else m for m in methods]
+    if not chosen or not seeds:
+        raise InvalidInput(f"a comparison needs at least 1 method and 1 seed, but got {len(chosen)} and {len(list(seeds))}.")
+    labelled, partner = with_locals(chosen, Training.from_config(training).cohort_size(federation) == federation.clients)
+    table = []
+    for i, (label, m) in enumerate(labelled):
+        outcomes = []
+        for j, seed in enumerate(seeds):
+            progress = begin(label, i * len(seeds) + j, len(labelled) * len(seeds)) if begin else None
+            result = simulate(m, federation, model, graph=graph, progress=progress, keep_collapsed=True, **{**training, "seed": seed})
+            outcomes.append(Outcome.from_result(result))
+        table.append(outcomes)
+    return _assemble(federation.name, federation, labelled, partner, table)
+
+
+def compare_into(
+    experiment: Experiment, folder: Path, *, force: bool = False, begin: Begin | None = None, say: runs.Say = print
+) -> Comparison:
+    """Compare into a folder: one run folder per method and seed, report.html and config.toml.
+
+    Runs that are already finished there with the same config are taken as they are, unfinished ones are resumed: the command can be
+    killed and repeated.
+    """
+    if not experiment.methods:
+        raise InvalidInput("the experiment names no method; give [[methods]] or --methods.")
+    seeds = experiment.seeds or (experiment.training.seed,)
+    federation = experiment.federation()
+    everybody = experiment.training.cohort_size(federation) == federation.clients  # refuses before anything is written
+    labelled, partner = with_locals(experiment.methods, everybody)
+    config = folder / "config.toml"
+    again = config.is_file() and config.read_text(encoding="utf-8") == experiment.to_toml()
+    make_folder(folder, force=force or again)
+    write_text(config, experiment.to_toml())
+    table = []
+    for i, (label, m) in enumerate(labelled):
+        outcomes = []
+        for j, seed in enumerate(seeds):
+            single = experiment.with_(methods=(m,), seeds=(), training=experiment.training.replace(seed=seed))
+            place = folder / "runs" / f"{_slug(label)}-seed{seed}"
+            progress = begin(label, i * len(seeds) + j, len(labelled) * len(seeds)) if begin else None
+            outcomes.append(_one(single, place, federation, progress, say))
+        table.append(outcomes)
+    comparison = _assemble(experiment.name, federation, labelled, partner, table)
+    write_text(folder / "report.html", page(comparison, experiment.to_toml()))
+    return comparison
+
+
+def _slug(label: str) -> str:
+    return re.sub(r"[^a-z0-9.]+", "-", label.lower()).strip("-")
+
+
+def _one(single: Experiment, place: Path, federation: Federation, progress: Progress | None, say: runs.Say) -> Outcome:
+    known = place / "config.toml"
+    same = known.is_file() and known.read_text(encoding="utf-8") == single.to_toml()
+    try:
+        if same and not runs.is_finished(place):
+            runs.resume(place, progress=progress, say=lambda s: None if "begins again" in s else say(s))
+        elif not same:
+            runs.start(single, place, force=True, progress=progress, say=say)
+    except Diverged as error:
+        say(str(error))
+    return Outcome.from_folder(place, single, federation.test.sizes)

@@ -1,0 +1,197 @@
+"""An experiment: data, model, graph, training and one or several methods, validated field by field from TOML.
+
+    name = "digits"
+    [data]
+    name = "digits"
+    clients = 20
+    [model]
+    name = "mlr"
+    [graph]
+    kind = "similar"
+    [training]
+    rounds = 100
+    [method]            # or several [[methods]] for `coterie compare`
+    name = "fedu"
+    eta = 0.01
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from coterie.algorithms.base import Method, get_method
+from coterie.coupling import graph as graphs
+from coterie.coupling.graph import Graph
+from coterie.data.base import Source, get_source
+from coterie.data.federation import Federation
+from coterie.engine.options import Training
+from coterie.errors import InvalidInput, unknown
+from coterie.models.base import ModelSpec, get_model
+from coterie.options import Options, option, traced_dataclass
+
+SECTIONS = ("name", "data", "model", "graph", "training", "method", "methods", "seeds")
+
+
+class GraphOptions(Options):
+    """Which client graph couples the clients (methods without a graph ignore it)."""
+
+    name = "graph"
+
+    kind: str = option("complete", "the rule that makes the graph", choices=graphs.KINDS)
+    weight: float = option(1.0, "weight of an edge (rules with several weights scale theirs by it)", symbol="a_kl", above=0)
+    neighbours: int = option(2, 'neighbours per client of the kind "nearest"', low=1)
+    probability: float = option(0.5, 'of an edge, for the kind "random-graph"', low=0, high=1)
+    seed: int = option(0, "of the random kinds", low=0)
+    matrix: str | None = option(None, 'a .npy file with the weights, for the kind "matrix"')
+
+    def build(self, federation: Federation) -> Graph:
+        return graphs.build(
+            self.kind,
+            federation,
+            weight=self.weight,
+            neighbours=self.neighbours,
+            probability=self.probability,
+            seed=self.seed,
+            matrix=self.matrix,
+        )
+
+
+GraphOptions = traced_dataclass(GraphOptions)  # type: ignore[misc]
+
+
+def _named(section: str, given: Any, default: str | None = None) -> tuple[str, dict[str, Any]]:
+    """A section that names something: `method = "fedu"` or `[method]` with `name` and options."""
+    if isinstance(given, str):
+        return given, {}
+    if not isinstance(given, dict):
+        raise InvalidInput(f"{section} is {given!r}, but must be a name or a table with a name and options.")
+    rest = dict(given)
+    name = rest.pop("name", default)
+    if not isinstance(name, str):
+        raise InvalidInput(f"{section}.name is {name!r}, but must be a string.")
+    return name, rest
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """Everything that decides a result. `to_config` and `from_config` are inverses."""
+
+    data: Source
+    model: ModelSpec
+    methods: tuple[Method, ...]
+    training: Training = dataclasses.field(default_factory=Training)
+    graph: GraphOptions = dataclasses.field(default_factory=GraphOptions)
+    data_seed: int = 0
+    seeds: tuple[int, ...] = ()
+    name: str = "experiment"
+
+    @property
+    def method(self) -> Method:
+        if len(self.methods) != 1:
+            raise InvalidInput(f"the experiment has {len(self.methods)} methods, but `coterie run` takes exactly 1; use `coterie compare` for several.")
+        return self.methods[0]
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Experiment:
+        for key in config:
+            if key not in SECTIONS:
+                raise unknown("the section", key, SECTIONS)
+        if "data" not in config:
+            raise InvalidInput("the experiment lacks the section [data], which names the federation, e.g. name = \"digits\".")
+        data_name, data_options = _named("data", config["data"])
+        data_seed = data_options.pop("seed", 0)
+        if isinstance(data_seed, bool) or not isinstance(data_seed, int) or data_seed < 0:
+            raise InvalidInput(f"data.seed is {data_seed!r}, but must be a whole number ≥ 0.")
+        source = get_source(data_name, data_options)
+        model_name, model_options = _named("model", config.get("model", "linear" if data_name == "linear" else "mlr"))
+        if "method" in config and "methods" in config:
+            raise InvalidInput("the experiment has both [method] and [[methods]]; give one of them.")
+        listed = config.get("methods", [config["method"]] if "method" in config else [])
+        if not isinstance(listed, list):
+            raise InvalidInput("methods must be a list of names or [[methods]] tables.")
+        methods = tuple(get_method(*_named("method", m)) for m in listed)
+        seeds = config.get("seeds", [])
+        if not isinstance(seeds, list) or any(isinstance(s, bool) or not isinstance(s, int) or s < 0 for s in seeds):
+            raise InvalidInput(f"seeds is {seeds!r}, but must be a list of whole numbers ≥ 0.")
+        for section in ("training", "graph"):
+            if not isinstance(config.get(section, {}), dict):
+                raise InvalidInput(f"{section} is {config[section]!r}, but must be a table.")
+        name = config.get("name", "experiment")
+        if not isinstance(name, str):
+            raise InvalidInput(f"name is {name!r}, but must be a string.")
+        return cls(
+            data=source,
+            model=get_model(model_name, model_options),
+            methods=methods,
+            training=Training.from_config(config.get("training", {})),
+            graph=GraphOptions.from_config(config.get("graph", {})),
+            data_seed=data_seed,
+            seeds=tuple(seeds),
+            name=name,
+        )
+
+    @classmethod
+    def from_file(cls, path: Path) -> Experiment:
+        return cls.from_config(cls.read(path))
+
+    @staticmethod
+    def read(path: Path) -> dict[str, Any]:
+        """The tables of a TOML file."""
+        try:
+            with path.open("rb") as f:
+                return tomllib.load(f)
+        except FileNotFoundError:
+            raise InvalidInput(f"the experiment file {str(path)!r} does not exist.") from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidInput(f"the experiment file {str(path)!r} cannot be read: {error}.") from None
+        except tomllib.TOMLDecodeError as error:
+            raise InvalidInput(f"the experiment file {str(path)!r} is not valid TOML: {error}.") from None
+
+    def to_config(self) -> dict[str, Any]:
+        config: dict[str, Any] = {
+            "name": self.name,
+            "data": {"name": self.data.name, "seed": self.data_seed, **self.data.to_config()},
+            "model": {"name": self.model.name, **self.model.to_config()},
+            "graph": self.graph.to_config(),
+            "training": self.training.to_config(),
+        }
+        tables = [{"name": m.name, **m.to_config()} for m in self.methods]
+        if len(tables) == 1:
+            config["method"] = tables[0]
+        elif tables:
+            config["methods"] = tables
+        if self.seeds:
+            config["seeds"] = list(self.seeds)
+        return config
+
+    def to_toml(self) -> str:
+        return tomli_w.dumps(self.to_config())
+
+    def fingerprint(self) -> str:
+        """Changes with anything that may change the result."""
+        return hashlib.sha256(json.dumps(self.to_config(), sort_keys=True).encode()).hexdigest()
+
+    def federation(self) -> Federation:
+        return self.data.load(self.data_seed)
+
+    def with_(self, **changes: Any) -> Experiment:
+        return dataclasses.replace(self, **changes)
+
+
+def differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[str]:
+    """Which fields differ between two configs, for the error that refuses to resume."""
+    out = []
+    for key in sorted(old.keys() | new.keys()):
+        a, b = old.get(key), new.get(key)
+        if isinstance(a, dict) and isinstance(b, dict):
+            out += differences(a, b, f"{prefix}{key}.")
+        elif a != b:
+            out.append(f"{prefix}{key} was {a!r} and is now {b!r}")
+    return out

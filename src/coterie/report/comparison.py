@@ -1,0 +1,167 @@
+"""Several methods on the same clients, batches and seeds, side by side: is each better than training alone, for whom, and at what price?"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.data.federation import Federation
+from coterie.report.outcome import Outcome
+
+Array = NDArray[Any]
+BOOTSTRAPS = 2000
+
+
+@dataclasses.dataclass(frozen=True)
+class Spread:
+    """Mean ± standard deviation over seeds."""
+
+    mean: float
+    std: float
+    count: int
+
+    @classmethod
+    def over(cls, values: Sequence[float]) -> Spread:
+        a = np.asarray(values, float)
+        return cls(float(a.mean()), float(a.std(ddof=1)) if len(a) > 1 else 0.0, len(a))
+
+
+@dataclasses.dataclass(frozen=True)
+class Gain:
+    """Score minus that of Local at equal gradient steps, client by client and seed by seed."""
+
+    mean: float
+    low: float
+    high: float
+    share_gaining: float
+    largest_loss: float
+    worst_client: int
+    per_client: tuple[float, ...]
+
+    @classmethod
+    def of(cls, differences: Array, seed: int = 0) -> Gain:
+        """From an array (seeds, clients); the 95% interval is a paired bootstrap over seeds and clients."""
+        has = ~np.isnan(differences).any(0)
+        d = differences[:, has]
+        rng = np.random.default_rng([seed, 0xB007])
+        seeds = rng.integers(0, d.shape[0], (BOOTSTRAPS, d.shape[0]))
+        clients = rng.integers(0, d.shape[1], (BOOTSTRAPS, d.shape[1]))
+        # The mean over the resampled seeds and clients, without an array of all three sizes.
+        counts = np.zeros((BOOTSTRAPS, d.shape[0]))
+        np.add.at(counts, (np.arange(BOOTSTRAPS)[:, None], seeds), 1.0 / d.shape[0])
+        weights = np.zeros((BOOTSTRAPS, d.shape[1]))
+        np.add.at(weights, (np.arange(BOOTSTRAPS)[:, None], clients), 1.0 / d.shape[1])
+        means = np.einsum("bs,sc,bc->b", counts, d, weights, optimize=True)
+        low, high = np.quantile(means, [0.025, 0.975])
+        each = np.full(differences.shape[1], np.nan)
+        each[has] = d.mean(0)
+        worst = int(np.nanargmin(each))
+        return cls(
+            float(d.mean()), float(low), float(high), float((d.mean(0) > 0).mean()), float(np.nanmin(each)), worst, tuple(each.tolist())
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One line of the table: a method's view, over all seeds."""
+
+    label: str
+    view: str
+    mean: Spread
+    weighted: Spread
+    worst: Spread
+    variance: Spread
+    gain: Gain | None
+    up: float
+    down: float
+    seconds: float
+    compile_seconds: float
+    collapsed: str | None = None
+
+
+def worst_tenth(scores: Array) -> float:
+    """Mean of the lowest tenth of the clients (at least one)."""
+    s = np.sort(scores[~np.isnan(scores)])
+    return float(s[: max(1, -(-len(s) // 10))].mean())
+
+
+def weighted(scores: Array, samples: Array) -> float:
+    has = ~np.isnan(scores)
+    return float(np.average(scores[has], weights=samples[has]))
+
+
+@dataclasses.dataclass
+class Entry:
+    """A method in the comparison: its outcomes by seed, and the Local that it is measured against."""
+
+    label: str
+    outcomes: list[Outcome]
+    local: list[Outcome] | None
+
+    @property
+    def collapsed(self) -> str | None:
+        return next((o.collapsed for o in self.outcomes if o.collapsed), None)
+
+
+@dataclasses.dataclass
+class Comparison:
+    """All entries on one federation."""
+
+    title: str
+    federation: Federation
+    entries: list[Entry]
+    score_name: str = "accuracy"
+
+    def rows(self) -> list[Row]:
+        rows = []
+        for entry in self.entries:
+            first = entry.outcomes[0]
+            for view in first.method.model_views:
+                scores = [o.last(view) for o in entry.outcomes]
+                gain = None
+                if entry.local is not None and not entry.collapsed:
+                    gain = Gain.of(np.stack([s - lo.last() for s, lo in zip(scores, entry.local, strict=True)]))
+                several = len(first.method.model_views) > 1
+                rows.append(
+                    Row(
+                        label=f"{entry.label} ({view})" if several else entry.label,
+                        view=view,
+                        mean=Spread.over([float(np.nanmean(s)) for s in scores]),
+                        weighted=Spread.over([weighted(s, first.samples) for s in scores]),
+                        worst=Spread.over([worst_tenth(s) for s in scores]),
+                        variance=Spread.over([float(np.nanvar(s)) for s in scores]),
+                        gain=gain,
+                        up=float(np.mean([o.up[-1] for o in entry.outcomes])),
+                        down=float(np.mean([o.down[-1] for o in entry.outcomes])),
+                        seconds=float(np.mean([o.seconds for o in entry.outcomes])),
+                        compile_seconds=float(np.mean([o.compile_seconds for o in entry.outcomes])),
+                        collapsed=entry.collapsed,
+                    )
+                )
+        return rows
+
+    def majority(self) -> float | None:
+        """What always answering a client's most frequent class would score, mean over clients."""
+        return float(np.nanmean(self.federation.majority_score())) if self.federation.task == "classification" else None
+
+    def verdict(self) -> list[str]:
+        """In words: does federating help, and whom does it hurt?"""
+        unit = 100.0 if self.score_name == "accuracy" else 1.0
+        name = "points" if unit == 100.0 else ""
+        out = []
+        for row in self.rows():
+            g = row.gain
+            if row.collapsed:
+                out.append(f"{row.label}: collapsed ({row.collapsed})")
+            elif g is not None and not row.label.startswith("Local"):
+                sure = "helps" if g.low > 0 else "hurts" if g.high < 0 else "makes no clear difference"
+                out.append(
+                    f"{row.label} {sure}: {unit * g.mean:+.2f} {name} against training alone with equal gradient steps (95% interval "
+                    f"{unit * g.low:+.2f} to {unit * g.high:+.2f}); {g.share_gaining:.0%} of the clients gain, the largest loss is "
+                    f"{unit * g.largest_loss:+.2f} (client {g.worst_client})."
+                )
+        return out

@@ -1,0 +1,55 @@
+"""One self-contained HTML page: the table, what it says in words, and the figures. No scripts, nothing loaded from elsewhere."""
+
+from __future__ import annotations
+
+import html
+
+from coterie.report import figures
+from coterie.report.comparison import Comparison
+from coterie.report.tables import COLUMNS, cells
+
+STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; color: #1c2330; max-width: 70rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 0.85rem; }
+th, td { padding: 0.35rem 0.6rem; border-bottom: 1px solid #d9dee7; text-align: right; white-space: nowrap; }
+th:first-child, td:first-child { text-align: left; } tr.muted { color: #7a8496; }
+.scroll { overflow-x: auto; } .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(26rem, 1fr)); gap: 1rem; }
+figure { margin: 0; } figure svg { width: 100%; height: auto; } figcaption { color: #4b5565; font-size: 0.85rem; }
+pre { background: #f4f6f9; padding: 0.8rem; overflow-x: auto; font-size: 0.8rem; }
+@media (prefers-color-scheme: dark) { body { background: #fff; } }
+"""
+
+
+def page(comparison: Comparison, config: str = "") -> str:
+    """The report of a comparison as HTML text."""
+    unit = 100.0 if comparison.score_name == "accuracy" else 1.0
+    fed = comparison.federation
+    e = html.escape
+    body = "".join("<tr>" + "".join(f"<td>{e(c)}</td>" for c in cells(row, unit)) + "</tr>" for row in comparison.rows())
+    majority = comparison.majority()
+    if majority is not None:
+        body += f'<tr class="muted"><td>(majority class)</td><td>{unit * majority:.2f}</td>' + "<td></td>" * (len(COLUMNS) - 2) + "</tr>"
+    words = "".join(f"<li>{e(sentence)}</li>" for sentence in comparison.verdict())
+    rounds_svg, bytes_svg = figures.over_rounds_and_bytes(comparison)
+    drawn = [
+        (rounds_svg, "Clients' mean score over rounds (band: standard deviation over seeds)."),
+        (bytes_svg, "The same over the bytes a client has sent and received."),
+        (figures.spread_over_clients(comparison), "Every client's score at the end; box: quartiles."),
+        (figures.gain_over_local(comparison), "Each client's gain over training alone with equal gradient steps, sorted."),
+    ]
+    pictures = "".join(f"<figure>{svg}<figcaption>{e(text)}</figcaption></figure>" for svg, text in drawn)
+    seeds = sorted({o.seed for entry in comparison.entries for o in entry.outcomes})
+    facts = (
+        f"{fed.name}: {fed.clients} clients, {len(fed.train):,} training, {len(fed.validation):,} validation and {len(fed.test):,} test samples; "
+        f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}. Scores are of the last round, on test data."
+    )
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{e(comparison.title)} · coterie</title><style>{STYLE}</style></head><body><h1>{e(comparison.title)}</h1><p>{e(facts)}</p>"
+        f'<h2>Methods side by side</h2><div class="scroll"><table><thead><tr>{"".join(f"<th>{e(c)}</th>" for c in COLUMNS)}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div><h2>Does federating help, and whom does it hurt?</h2><ul>{words}</ul>"
+        f'<h2>Figures</h2><div class="figures">{pictures}</div>'
+        + (f"<h2>Experiment</h2><pre>{e(config)}</pre>" if config else "")
+        + "</body></html>\n"
+    )

@@ -1,0 +1,78 @@
+"""Tables for the terminal."""
+
+from __future__ import annotations
+
+from rich.table import Table
+
+from coterie.report.comparison import Comparison, Row, Spread
+
+
+def bytes_text(count: float) -> str:
+    """1234567 → '1.2 MB'.
+
+    >>> bytes_text(0), bytes_text(999), bytes_text(1234567)
+    ('0 B', '999 B', '1.2 MB')
+    """
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if count < 1000 or unit == "TB":
+            return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
+        count /= 1000
+    raise AssertionError
+
+
+def score_text(value: Spread, unit: float, digits: int = 2) -> str:
+    text = f"{unit * value.mean:.{digits}f}"
+    return f"{text} ± {unit * value.std:.{digits}f}" if value.count > 1 else text
+
+
+COLUMNS = ("method", "mean", "by samples", "worst 10%", "variance", "gain over Local", "gaining", "largest loss", "up", "down", "seconds")
+DROP_FIRST = ("variance", "seconds", "by samples", "largest loss", "down", "gaining", "worst 10%")
+"""Columns that a narrow terminal goes without, in this order; the HTML page always has all."""
+
+
+def cells(row: Row, unit: float) -> list[str]:
+    """The texts of one row, in the order of COLUMNS."""
+    if row.collapsed:
+        return [row.label, "collapsed", *[""] * (len(COLUMNS) - 2)]
+    gain = ["", "", ""]
+    if row.gain is not None:
+        g = row.gain
+        gain = [f"{unit * g.mean:+.2f} [{unit * g.low:+.2f}, {unit * g.high:+.2f}]", f"{g.share_gaining:.0%}", f"{unit * g.largest_loss:+.2f}"]
+    return [
+        row.label,
+        score_text(row.mean, unit),
+        score_text(row.weighted, unit),
+        score_text(row.worst, unit),
+        score_text(row.variance, unit**2, 1),
+        *gain,
+        bytes_text(row.up),
+        bytes_text(row.down),
+        f"{row.seconds:.1f}",
+    ]
+
+
+def comparison_table(comparison: Comparison, width: int = 160) -> Table:
+    """The comparison for a terminal of the given width; columns that do not fit are left out and named in the caption."""
+    accuracy = comparison.score_name == "accuracy"
+    unit = 100.0 if accuracy else 1.0
+    lines = [cells(row, unit) for row in comparison.rows()]
+    majority = comparison.majority()
+    if majority is not None:
+        lines.append(["(majority class)", f"{unit * majority:.2f}", *[""] * (len(COLUMNS) - 2)])
+    widths = {name: max(len(name), *(len(line[i]) for line in lines)) + 3 for i, name in enumerate(COLUMNS)}
+    shown = list(COLUMNS)
+    for name in DROP_FIRST:
+        if sum(widths[c] for c in shown) + 1 > width:
+            shown.remove(name)
+    what = "test accuracy in %, last round" if accuracy else "negated mean squared error on test data, last round"
+    left_out = [c for c in COLUMNS if c not in shown]
+    table = Table(title=f"{comparison.title}: {what}", title_justify="left", caption_justify="left")
+    table.caption = "mean: over clients; gain: client by client against Local with equal gradient steps, 95% paired bootstrap; bytes: all clients" + (
+        f"; in the report only: {', '.join(left_out)}" if left_out else ""
+    )
+    for name in shown:
+        table.add_column(name, justify="left" if name == "method" else "right", no_wrap=True)
+    for line in lines:
+        muted = line[0].startswith("(")
+        table.add_row(*(line[COLUMNS.index(c)] for c in shown), style="dim" if muted else None)
+    return table
