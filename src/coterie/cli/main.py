@@ -24,7 +24,7 @@ app = typer.Typer(
     help="Train [b]a model of its own for every client[/b] of a federation, learnt together with its kin, without moving their data.\n\n"
     "Start with [b]coterie demo[/b]; see what there is with [b]coterie list[/b]; read about a method with [b]coterie show fedu[/b].",
 )
-out = Console()
+out = Console(width=None if sys.stdout.isatty() else 160)
 err = Console(stderr=True)
 
 
@@ -105,10 +105,9 @@ def _compare(compare_into: Any, experiment: Any, folder: Path, *, force: bool) -
 
     with bars(out) as begin:
         comparison = compare_into(experiment, folder, force=force, begin=begin, say=say)
-    width = out.width if out.is_terminal else 160
-    out.print(comparison_table(comparison, width), width=width, crop=False)
+    out.print(comparison_table(comparison, out.width))
     for sentence in comparison.verdict():
-        out.print(f"· {sentence}", highlight=False)
+        out.print(f"· {sentence}", highlight=False, soft_wrap=True)
     out.print(f"\nReport: {folder / 'report.html'}   Runs: {folder / 'runs'}", highlight=False)
 
 

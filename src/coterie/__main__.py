@@ -1,0 +1,5 @@
+"""`python -m coterie` is the command line."""
+
+from coterie.cli import main
+
+main()

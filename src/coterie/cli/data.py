@@ -1,0 +1,76 @@
+"""`coterie data`: look at a federation before training on it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from coterie.coupling import graph as graphs
+from coterie.data import describe
+from coterie.data.given import load_named
+from coterie.errors import InvalidInput
+
+app = typer.Typer(help="Data sets, splits and your own tables.", no_args_is_help=True)
+
+
+@app.callback()
+def _group() -> None:
+    """Data sets, splits and your own tables."""
+
+
+@app.command("list")
+def list_sources() -> None:
+    """The data sets that are known, one line each."""
+    from coterie.data import SOURCES
+
+    table = Table("name", "what it is")
+    for name, made in sorted(SOURCES.items()):
+        table.add_row(name, made.summary)
+    Console().print(table)
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(help="A data set (see `coterie data list`), or the path of your own table or folder.")],
+    options: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Its options, e.g. clients=20 split=labels.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the split.")] = 0,
+    graph: Annotated[str | None, typer.Option(help=f"Draw this client graph too: {', '.join(k for k in graphs.KINDS if k != 'matrix')}.")] = None,
+    weight: Annotated[float, typer.Option(help="Weight of the graph's edges.")] = 1.0,
+    neighbours: Annotated[int, typer.Option(help="Graph 'nearest': neighbours per client.")] = 2,
+    probability: Annotated[float, typer.Option(help="Graph 'random-graph': probability of an edge.")] = 0.5,
+    out: Annotated[Path, typer.Option(help="Folder for the pictures and the page.")] = Path(),
+    rows: Annotated[int, typer.Option(help="Clients listed one by one (0: none).", min=0)] = 20,
+) -> None:
+    """Print a data set's sizes, labels and heterogeneity, and draw its clients (PNG and HTML)."""
+    federation = load_named(name, options or [], seed)
+    description = describe.describe(federation)
+    coupling: Any = None
+    if graph is not None:
+        coupling = graphs.build(graph, federation, weight=weight, neighbours=neighbours, probability=probability, seed=seed)
+    console = Console()
+    summary = Table(show_header=False, title=federation.name)
+    for what, value in description.rows():
+        summary.add_row(what, value)
+    if coupling is not None:
+        summary.add_row("graph", coupling.describe())
+    console.print(summary)
+    if rows:
+        console.print(_clients(federation, description, rows))
+    if description.warning:
+        console.print(description.warning, style="yellow")
+    try:
+        written = describe.write(out, Path(name).name.split(".")[0], federation, coupling)
+    except OSError as error:
+        raise InvalidInput(f"the pictures cannot be written to {str(out)!r}: {error.strerror or error}.") from None
+    console.print("Written: " + ", ".join(map(str, written)), soft_wrap=True)
+
+
+def _clients(federation: Any, description: describe.Description, rows: int) -> Table:
+    table = Table("client", "train", "validation", "test", "labels: training samples", title="clients")
+    for name, sizes, labels in describe.client_rows(federation, description, rows):
+        table.add_row(name, *map(str, sizes), labels)
+    return table
