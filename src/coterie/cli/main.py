@@ -42,10 +42,9 @@ def _cache() -> None:
     use_cache(base / "coterie" / "programs")
 
 
-def _settings(given: list[str] | None) -> dict[str, Any]:
-    """`--set training.rounds=50 --set data.clients=10` as nested tables; values are read as TOML."""
-    nested: dict[str, Any] = {}
-    for item in given or []:
+def _apply(settings: list[str] | None, config: dict[str, Any]) -> None:
+    """`--set training.rounds=50 --set method.name=fedu` onto a config; values are read as TOML, else taken as text."""
+    for item in settings or []:
         path, equals, text = item.partition("=")
         if not equals or not path:
             raise InvalidInput(f"--set is {item!r}, but must be of the form section.key=value.")
@@ -54,26 +53,24 @@ def _settings(given: list[str] | None) -> dict[str, Any]:
         except tomllib.TOMLDecodeError:
             value = text
         *sections, key = path.split(".")
-        table = nested
+        table = config
         for section in sections:
+            if isinstance(table.get(section), str):
+                table[section] = {"name": table[section]}
             table = table.setdefault(section, {})
+            if not isinstance(table, dict):
+                raise InvalidInput(f"--set is {item!r}, but {section} is not a table.")
         table[key] = value
-    return nested
 
 
 def _experiment(path: Path | None, settings: list[str] | None, methods: list[str] | None = None, seeds: list[int] | None = None) -> Any:
     from coterie.experiment import Experiment
 
     config: dict[str, Any] = Experiment.read(path) if path is not None else {}
-    for section, changes in _settings(settings).items():
-        if isinstance(changes, dict):
-            old = config.get(section, {})
-            config[section] = {**({"name": old} if isinstance(old, str) else old), **changes}
-        else:
-            config[section] = changes
+    _apply(settings, config)
     if methods:
-        config.pop("method", None)
-        known = {m["name"]: m for m in config.get("methods", []) if isinstance(m, dict) and "name" in m}
+        listed = [*config.get("methods", []), config.pop("method", None)]
+        known = {m["name"]: m for m in listed if isinstance(m, dict) and "name" in m}
         config["methods"] = [known.get(name, name) for name in methods]
     if seeds:
         config["seeds"] = list(seeds)

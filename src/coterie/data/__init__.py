@@ -1,10 +1,11 @@
 """Federations: what each client has. One file per source; `partition` holds the splitting rules."""
 
-from coterie.data import cifar10, digits, emnist, har, linear, mnist, synthetic, vehicle
+from coterie.data import cifar10, digits, emnist, har, linear, mnist, synthetic, tables, vehicle
 from coterie.data.base import SOURCES, Source, get_source, source
 from coterie.data.federation import Federation, Split, from_arrays, pack, warn_without_test, without_test
 from coterie.data.partition import downsample
 from coterie.data.scaling import standardise
+from coterie.data.tables import from_folder, from_table
 
 __all__ = [
     "SOURCES",
@@ -16,6 +17,8 @@ __all__ = [
     "downsample",
     "emnist",
     "from_arrays",
+    "from_folder",
+    "from_table",
     "get_source",
     "har",
     "linear",
@@ -24,6 +27,7 @@ __all__ = [
     "source",
     "standardise",
     "synthetic",
+    "tables",
     "vehicle",
     "warn_without_test",
     "without_test",

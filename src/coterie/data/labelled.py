@@ -58,6 +58,8 @@ class Prepared(Source):
             made.facts["scaling"] = "as in the paper, over the whole set" if scaling is not None else "as published"
         elif self.standardise:
             made = standardise(made, in_place=True)
+        else:
+            made.facts["scaling"] = "as published"
         made.facts["no_test"] = without_test(made)
         return made
 

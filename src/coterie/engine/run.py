@@ -23,7 +23,7 @@ from coterie.engine.checkpoint import Checkpoints
 from coterie.engine.compilation import Compilations
 from coterie.engine.files import locked, make_folder, write_json, write_text, writing
 from coterie.engine.records import Records
-from coterie.engine.simulate import Progress, Simulator, build_model, drive
+from coterie.engine.simulate import Progress, Simulator, drive
 from coterie.errors import CoterieError, Diverged, InvalidInput
 from coterie.experiment import Experiment
 from coterie.vector import Vector
@@ -67,18 +67,16 @@ def environment() -> dict[str, Any]:
     }
 
 
-def _simulator_maker(experiment: Experiment) -> Callable[[Path | None], Simulator]:
-    """Loads and checks all that can be wrong; the function it gives builds the simulator."""
+def _simulator(experiment: Experiment, folder: Path | None) -> Simulator:
+    """Loads and checks everything, and writes nothing."""
     method, federation = experiment.method, experiment.federation()
     graph = experiment.graph.build(federation) if method.exchange == "graph" else None
-    experiment.training.cohort_size(federation)
-    build_model(experiment.model, federation)
-    return lambda folder: Simulator(method, federation, experiment.model, experiment.training, graph, folder)
+    return Simulator(method, federation, experiment.model, experiment.training, graph, folder)
 
 
 def start(experiment: Experiment, folder: Path, *, force: bool = False, progress: Progress | None = None, say: Say = print) -> Finished:
     """Run an experiment with one method into a new folder."""
-    make = _simulator_maker(experiment)  # refuses before anything is written
+    simulator = _simulator(experiment, folder)  # refuses before anything is written
     if force and (folder / "config.toml").is_file():
         with locked(folder):
             for name in ("checkpoints", "parts"):
@@ -87,7 +85,6 @@ def start(experiment: Experiment, folder: Path, *, force: bool = False, progress
                 (folder / name).unlink(missing_ok=True)
     make_folder(folder, force=force)
     with locked(folder):
-        simulator = make(folder)
         write_text(folder / "config.toml", experiment.to_toml())
         write_json(folder / "environment.json", environment())
         return _carry_on(experiment, folder, simulator, restore=False, progress=progress, say=say)
@@ -101,7 +98,7 @@ def load(folder: Path, *, say: Say = print) -> tuple[Experiment, Simulator, Chec
     experiment = Experiment.from_file(config)
     # Only looking: the scratch file of a run that is under way must not be touched.
     looking = experiment.with_(training=experiment.training.replace(store="host")) if experiment.training.store == "file" else experiment
-    simulator = _simulator_maker(looking)(None)
+    simulator = _simulator(looking, None)
     checkpoints = Checkpoints(folder, experiment.fingerprint(), experiment.to_config())
     checkpoints.restore(simulator, say)
     return experiment, simulator, checkpoints
@@ -115,7 +112,7 @@ def resume(folder: Path, *, progress: Progress | None = None, say: Say = print) 
         raise InvalidInput(f"{str(folder)!r} is not the folder of a run: it has no config.toml.")
     experiment = Experiment.from_file(folder / "config.toml")
     with locked(folder):
-        simulator = _simulator_maker(experiment)(folder)
+        simulator = _simulator(experiment, folder)
         return _carry_on(experiment, folder, simulator, restore=True, progress=progress, say=say)
 
 

@@ -7,6 +7,7 @@ common initial one until it is first written.
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -78,16 +79,18 @@ class HostStore:
         self.default = self.format.initial_row() if self.format.bytes else np.zeros(0, np.uint8)
         self.touched = np.zeros(clients, bool)
         self.path = path
-        shape = (clients, self.format.bytes)
-        self.rows: NDArray[np.uint8]
-        if path is None or not math.prod(shape):
-            self.rows = np.zeros(shape, np.uint8)
-        else:
-            try:
-                # Scratch only: after a crash it is rebuilt from checkpoints, never trusted. Untouched parts stay holes in the file.
-                self.rows = np.memmap(path, np.uint8, "w+", shape=shape)
-            except OSError as error:
-                raise InvalidInput(f"the store file {path} cannot be written: {error.strerror or error}.") from None
+
+    @cached_property
+    def rows(self) -> NDArray[np.uint8]:
+        """(N, bytes per client); made when first needed, so that nothing is written before a run begins."""
+        shape = (self.clients, self.format.bytes)
+        if self.path is None or not math.prod(shape):
+            return np.zeros(shape, np.uint8)
+        try:
+            # Scratch only: after a crash it is rebuilt from checkpoints, never trusted. Untouched parts stay holes in the file.
+            return np.memmap(self.path, np.uint8, "w+", shape=shape)
+        except OSError as error:
+            raise InvalidInput(f"the store file {self.path} cannot be written: {error.strerror or error}.") from None
 
     def packed(self, ids: NDArray[Any]) -> NDArray[np.uint8]:
         out = np.asarray(self.rows[ids])
