@@ -18,6 +18,7 @@ from coterie.algorithms import (
     equal_compute,
     get_method,
 )
+from coterie.comparing import compare
 from coterie.coupling import graph
 from coterie.coupling.graph import Graph
 from coterie.data import Federation, from_arrays, get_source
@@ -65,6 +66,7 @@ __all__ = [
     "Training",
     "Vector",
     "__version__",
+    "compare",
     "equal_compute",
     "from_arrays",
     "get_method",

@@ -1,18 +1,18 @@
 """An experiment: data, model, graph, training and one or several methods, validated field by field from TOML.
 
-    name = "digits"
-    [data]
-    name = "digits"
-    clients = 20
-    [model]
-    name = "mlr"
-    [graph]
-    kind = "similar"
-    [training]
-    rounds = 100
-    [method]            # or several [[methods]] for `coterie compare`
-    name = "fedu"
-    eta = 0.01
+name = "digits"
+[data]
+name = "digits"
+clients = 20
+[model]
+name = "mlr"
+[graph]
+kind = "similar"
+[training]
+rounds = 100
+[method]            # or several [[methods]] for `coterie compare`
+name = "fedu"
+eta = 0.01
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import hashlib
 import json
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import tomli_w
 
@@ -39,10 +39,11 @@ from coterie.options import Options, option, traced_dataclass
 SECTIONS = ("name", "data", "model", "graph", "training", "method", "methods", "seeds")
 
 
+@traced_dataclass
 class GraphOptions(Options):
     """Which client graph couples the clients (methods without a graph ignore it)."""
 
-    name = "graph"
+    name: ClassVar[str] = "graph"
 
     kind: str = option("complete", "the rule that makes the graph", choices=graphs.KINDS)
     weight: float = option(1.0, "weight of an edge (rules with several weights scale theirs by it)", symbol="a_kl", above=0)
@@ -61,9 +62,6 @@ class GraphOptions(Options):
             seed=self.seed,
             matrix=self.matrix,
         )
-
-
-GraphOptions = traced_dataclass(GraphOptions)  # type: ignore[misc]
 
 
 def _named(section: str, given: Any, default: str | None = None) -> tuple[str, dict[str, Any]]:
@@ -86,8 +84,8 @@ class Experiment:
     data: Source
     model: ModelSpec
     methods: tuple[Method, ...]
-    training: Training = dataclasses.field(default_factory=Training)
-    graph: GraphOptions = dataclasses.field(default_factory=GraphOptions)
+    training: Training = dataclasses.field(default_factory=lambda: Training())
+    graph: GraphOptions = dataclasses.field(default_factory=lambda: GraphOptions())
     data_seed: int = 0
     seeds: tuple[int, ...] = ()
     name: str = "experiment"
@@ -95,7 +93,9 @@ class Experiment:
     @property
     def method(self) -> Method:
         if len(self.methods) != 1:
-            raise InvalidInput(f"the experiment has {len(self.methods)} methods, but `coterie run` takes exactly 1; use `coterie compare` for several.")
+            raise InvalidInput(
+                f"the experiment has {len(self.methods)} methods, but `coterie run` takes exactly 1; use `coterie compare` for several."
+            )
         return self.methods[0]
 
     @classmethod
@@ -104,7 +104,7 @@ class Experiment:
             if key not in SECTIONS:
                 raise unknown("the section", key, SECTIONS)
         if "data" not in config:
-            raise InvalidInput("the experiment lacks the section [data], which names the federation, e.g. name = \"digits\".")
+            raise InvalidInput('the experiment lacks the section [data], which names the federation, e.g. name = "digits".')
         data_name, data_options = _named("data", config["data"])
         data_seed = data_options.pop("seed", 0)
         if isinstance(data_seed, bool) or not isinstance(data_seed, int) or data_seed < 0:

@@ -17,6 +17,8 @@ import jax
 from coterie import schedule
 from coterie.errors import InvalidInput, unknown
 
+T = typing.TypeVar("T")
+
 
 def option(
     default: Any = dataclasses.MISSING,
@@ -217,9 +219,10 @@ class Options:
         return {k: v for k, v in values.items() if v is not None}
 
 
-def traced_dataclass(cls: type) -> type:
+@typing.dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(option, hidden))
+def traced_dataclass(cls: type[T]) -> type[T]:
     """Make an Options class a frozen dataclass whose float (and hidden) fields JAX traces and whose other fields are static."""
-    made = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
+    made: Any = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
     fields = declared(made)
     jax.tree_util.register_dataclass(
         made,

@@ -53,9 +53,7 @@ def models(folder: Path, out: Path) -> dict[str, dict[str, np.ndarray]]:
 
 
 def same_bits(a: dict, b: dict) -> bool:
-    return a.keys() == b.keys() and all(
-        a[k].keys() == b[k].keys() and all(a[k][n].tobytes() == b[k][n].tobytes() for n in a[k]) for k in a
-    )
+    return a.keys() == b.keys() and all(a[k].keys() == b[k].keys() and all(a[k][n].tobytes() == b[k][n].tobytes() for n in a[k]) for k in a)
 
 
 def spawn(*arguments: str) -> subprocess.Popen:

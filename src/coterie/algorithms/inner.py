@@ -60,9 +60,7 @@ def proximal(
     return descend(gradient, theta, lr, steps, tolerance)
 
 
-def _proximal_through_gram(
-    objective: Objective, batch: Batch, theta: Vector, w: Vector, lam: Any, decay: Any, lr: Any, steps: int
-) -> Vector:
+def _proximal_through_gram(objective: Objective, batch: Batch, theta: Vector, w: Vector, lam: Any, decay: Any, lr: Any, steps: int) -> Vector:
     """The same steps for a model that begins with a dense layer z = Wx + b, without touching x in each of them.
 
     The first layer moves only along the batch: after j steps W_j = α_j W_0 + γ_j W_w − lr A_j X, with D_j = ∂f/∂z (outputs × batch) and

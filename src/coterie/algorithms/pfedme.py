@@ -78,9 +78,7 @@ class PFedMe(Star):
 
         def local_round(state: tuple[Vector, Vector], r: Any) -> tuple[tuple[Vector, Vector], Any]:
             w, theta = state
-            theta, gradients = inner.proximal(
-                objective, objective.batch(r), theta, w, lam, decay, personal_lr, self.inner_steps, tolerance
-            )
+            theta, gradients = inner.proximal(objective, objective.batch(r), theta, w, lam, decay, personal_lr, self.inner_steps, tolerance)
             w = w - lr * lam * (w - theta)
             return (w, theta), gradients
 

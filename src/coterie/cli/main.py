@@ -77,7 +77,9 @@ def _experiment(path: Path | None, settings: list[str] | None, methods: list[str
     return Experiment.from_config(config)
 
 
-Set = Annotated[list[str] | None, typer.Option("--set", "-s", help="Override a value of the experiment, e.g. -s training.rounds=50", show_default=False)]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", "-s", help="Override a value of the experiment, e.g. -s training.rounds=50", show_default=False)
+]
 Force = Annotated[bool, typer.Option("--force", help="Write into a folder that is not empty.")]
 
 
@@ -88,11 +90,11 @@ def demo(
     seeds: Annotated[int, typer.Option(help="How many seeds.", min=1)] = 1,
 ) -> None:
     """Compare six methods on real handwritten digits, 20 clients with 2–3 digits each: a table and an HTML page, in under a minute."""
-    from coterie.compare import compare_into
+    from coterie.comparing import compare_into
     from coterie.demo import demo_experiment
 
     experiment = demo_experiment(rounds, range(seeds))
-    out.print(f"Six methods on {experiment.data.clients} clients with 2–3 handwritten digits each, {rounds} rounds, equal gradient steps for all.")
+    out.print(f"Six methods on 20 clients with 2–3 handwritten digits each, {rounds} rounds, equal gradient steps for all.")
     _compare(compare_into, experiment, folder, force=(folder / "report.html").exists())
 
 
@@ -161,7 +163,7 @@ def compare(
 
     Example: coterie compare -d digits -m fedavg -m fedu -m pfedme --seed 0 --seed 1 -s training.rounds=50
     """
-    from coterie.compare import compare_into
+    from coterie.comparing import compare_into
 
     if data is not None:
         settings = [f'data.name="{data}"', *(settings or [])]

@@ -9,7 +9,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from coterie.compare import Begin
+from coterie.comparing import Begin
 from coterie.engine.simulate import Progress as Callback
 from coterie.engine.simulate import Simulator, Snapshot
 from coterie.report.tables import bytes_text
@@ -43,9 +43,9 @@ def bars(console: Console) -> Iterator[Begin]:
 
         def begin(label: str, number: int, total: int) -> Callback:
             nonlocal overall
-            for task in list(progress.tasks):
-                if task.id != overall:
-                    progress.remove_task(task.id)
+            for old in list(progress.tasks):
+                if old.id != overall:
+                    progress.remove_task(old.id)
             if total > 1:
                 if overall is None:
                     overall = progress.add_task("all runs", total=None, note="")

@@ -182,13 +182,13 @@ def random_graph(clients: int, probability: float, weight: float = 1.0, seed: in
 
 
 def random_weights(clients: int, seed: int = 0) -> Graph:
-    """"Random" of the FedU paper: every pair is coupled, with a weight from U(0, 1)."""
+    """ "Random" of the FedU paper: every pair is coupled, with a weight from U(0, 1)."""
     rows, columns = _pairs(clients)
     return _from_edges(clients, rows, columns, np.random.default_rng([seed, 0x63]).random(len(rows)), "random")
 
 
 def by_size(sizes: NDArray[Any], *, weight: float = 1.0) -> Graph:
-    """"Weighted" of the FedU paper: 0 between two small clients, ½ between a small and a large one, 1 between two large ones.
+    """ "Weighted" of the FedU paper: 0 between two small clients, ½ between a small and a large one, 1 between two large ones.
 
     A client is large when it has more training samples than the median.
     """
@@ -198,7 +198,7 @@ def by_size(sizes: NDArray[Any], *, weight: float = 1.0) -> Graph:
 
 
 def by_labels(label_counts: NDArray[Any], *, weight: float = 1.0) -> Graph:
-    """"Similar" of the FedU paper: 0 without a common label, ½ with some, 1 when two clients hold the same labels."""
+    """ "Similar" of the FedU paper: 0 without a common label, ½ with some, 1 when two clients hold the same labels."""
     has = np.asarray(label_counts) > 0
     rows, columns = _pairs(len(has))
     common = (has[rows] & has[columns]).sum(1)

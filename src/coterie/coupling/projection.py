@@ -120,7 +120,7 @@ class Blocks(Projection):
 
     @property
     def _shape(self) -> tuple[int, int, int]:
-        return len(self.rows) - 1, max(np.diff(self.rows)), max(np.diff(self.columns))
+        return len(self.rows) - 1, int(max(np.diff(self.rows))), int(max(np.diff(self.columns)))
 
     @staticmethod
     def _places(bounds: tuple[int, ...], width: int) -> tuple[np.ndarray, np.ndarray]:
@@ -230,7 +230,7 @@ def draw(kind: str, like: Vector, dsub: int, key: Any, *, blocks: int = 1, regen
             return Blocks(key, rows, columns, regenerate=True)
         height, width = int(max(np.diff(rows))), int(max(np.diff(columns)))
         many = lax.map(
-            lambda f: Blocks.draw(key, *f, height, width, dtype),
+            lambda f: Blocks.draw(key, f[0], f[1], f[2], height, width, dtype),
             (jnp.arange(blocks), jnp.asarray(np.diff(rows)), jnp.asarray(np.diff(columns))),
         )
         return Blocks(many, rows, columns)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from coterie.data.base import SOURCES, get_source
 from coterie.data.federation import Federation
 from coterie.errors import InvalidInput
+from coterie.options import Declared
 
 
 def parse_value(text: str) -> bool | int | float | str | None:
@@ -29,24 +30,27 @@ def parse_value(text: str) -> bool | int | float | str | None:
     return text
 
 
-def parse_options(pairs: Sequence[str]) -> dict[str, Any]:
-    """`["clients=20", "split=labels"]` as a dictionary; dashes in names may stand for underscores."""
+def parse_options(pairs: Sequence[str], known: Mapping[str, Declared] | None = None) -> dict[str, Any]:
+    """`["clients=20", "split=labels"]` as a dictionary; dashes in names may stand for underscores.
+
+    Options that `known` declares as text stay text even if they look like numbers: a column may be called "1".
+    """
     options: dict[str, Any] = {}
     for pair in pairs:
         key, sign, value = pair.partition("=")
         if not sign or not key:
             raise InvalidInput(f"the option {pair!r} is not of the form key=value.")
-        options[key.strip().replace("-", "_")] = parse_value(value.strip())
+        key = key.strip().replace("-", "_")
+        text = known is not None and key in known and set(known[key].kinds) <= {str, type(None)}
+        options[key] = value.strip() if text else parse_value(value.strip())
     return options
 
 
 def load_named(name: str, pairs: Sequence[str], seed: int) -> Federation:
     """The federation of a data set's name, or of the path of a table or folder, with options given as key=value."""
-    options = parse_options(pairs)
     path = Path(name).expanduser()
+    own: dict[str, Any] = {}
     if name not in SOURCES and path.exists():
-        # Text options stay text even if they look like numbers (a column may be called "1").
-        kind = "folder" if path.is_dir() else "table"
-        options = {k: str(v) if k in ("client", "target", "drop") else v for k, v in options.items()}
-        return get_source(kind, {"path": name, **options}).load(seed)
-    return get_source(name, options).load(seed)
+        name, own = "folder" if path.is_dir() else "table", {"path": name}
+    known = SOURCES[name].public() if name in SOURCES else None
+    return get_source(name, own | parse_options(pairs, known)).load(seed)

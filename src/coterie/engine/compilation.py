@@ -13,11 +13,11 @@ _total = {"count": 0, "seconds": 0.0}
 _listening = False
 
 
-def _listen(event: str, duration: float, **_: object) -> None:
+def _listen(event: str, duration_secs: float, **_: object) -> None:
     if event == _EVENT:
         with _lock:
             _total["count"] += 1
-            _total["seconds"] += duration
+            _total["seconds"] += duration_secs
 
 
 class Compilations:

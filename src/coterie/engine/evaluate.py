@@ -59,7 +59,9 @@ def _chunk(spec: Spec, method: Method, data: Data, held: Held, seed: Any, t: Any
             out = []
             for view in method.model_views:
                 outputs = learner.apply(models[view].tree, x)
-                out.append((jnp.sum(jnp.where(real, learner.sample_losses(outputs, y), 0)), jnp.sum(jnp.where(real, learner.sample_scores(outputs, y), 0))))
+                out.append(
+                    (jnp.sum(jnp.where(real, learner.sample_losses(outputs, y), 0)), jnp.sum(jnp.where(real, learner.sample_scores(outputs, y), 0)))
+                )
             return sums + jnp.asarray(out)
 
         zero = jnp.zeros((len(method.model_views), 2), held.x.dtype)

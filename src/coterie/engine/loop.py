@@ -100,8 +100,8 @@ class LoopSimulator(Simulator):
             self.hub = method.merge(self.hub, stack([messages[k] for k in sampled]), self._merge_weights(sampled), self.t)
         elif method.exchange == "graph":
             kept = {k: self._mixed(k, kept[k], messages) for k in sampled}
-            # A model that a pull has blown up is this round's trouble, not the next one's.
-            sound = [ok and finite(kept[k]) for k, ok in zip(sampled, sound, strict=True)]
+            if all(sound):  # a model that a pull has blown up is this round's trouble; but who sent NaN is named, not whom it reached
+                sound = [finite(kept[k]) for k in sampled]
         if not pooled:
             for k in trainers:
                 self.remember(k, kept[k])
@@ -166,6 +166,4 @@ def simulate_loop(
     with Compilations() as compilations:
         simulator = LoopSimulator(method, federation, model, options, graph)
         snapshots = list(drive(simulator, progress))
-    return Result(
-        simulator.method, federation, options, snapshots, simulator.ledger, time.perf_counter() - begun, compilations.seconds, simulator
-    )
+    return Result(simulator.method, federation, options, snapshots, simulator.ledger, time.perf_counter() - begun, compilations.seconds, simulator)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import ClassVar
 
 from coterie.data.federation import Federation
 from coterie.errors import InvalidInput
@@ -10,10 +10,11 @@ from coterie.options import Options, option, traced_dataclass
 from coterie.schedule import Number
 
 
+@traced_dataclass
 class Training(Options):
     """How long, with how many clients, on which batches."""
 
-    name = "training"
+    name: ClassVar[str] = "training"
 
     rounds: int = option(100, "communication rounds", symbol="T", low=1)
     cohort: int | None = option(None, "clients sampled per round, without replacement; nothing: all", symbol="S", low=1)
@@ -41,10 +42,3 @@ class Training(Options):
         if self.cohort is not None and self.cohort > n:
             raise InvalidInput(f"training.cohort is {self.cohort}, but must be at most {n}, the number of clients.")
         return self.cohort or n
-
-
-Training = traced_dataclass(Training)  # type: ignore[misc]
-
-
-def training(**options: Any) -> Training:
-    return Training.from_config(options)

@@ -101,18 +101,23 @@ def train(spec: Spec, method: Method, data: Data, seed: Any, t: Any, received: A
 
 def neighbour_pull(method: Method, graph: Coupled, ids: Any, messages: Any, pool_ids: Any, pool: Any) -> Any:
     """Each client's pull from the messages in the pool (sorted by client number), by its weights in the graph."""
+    arguments: tuple[Any, ...]
     if graph.dense is not None:
-        weights = graph.dense[ids][:, pool_ids]
-        one = lambda own, w: method.pull(own, pool, w)  # noqa: E731
-        arguments = (messages, weights)
+        arguments = (messages, graph.dense[ids][:, pool_ids])
         per_client_numbers = sum(leaf.size for leaf in jax.tree.leaves(pool))
+
+        def one(own: Any, weights: Any, place: Any = None) -> Any:
+            return method.pull(own, pool, weights)
+
     else:
         near = graph.index[ids]
         place = jnp.clip(jnp.searchsorted(pool_ids, near), 0, len(pool_ids) - 1)
-        weights = jnp.where(pool_ids[place] == near, graph.weight[ids], 0.0)
-        one = lambda own, w, p: method.pull(own, jax.tree.map(lambda m: m[p], pool), w)  # noqa: E731
-        arguments = (messages, weights, place)
+        arguments = (messages, jnp.where(pool_ids[place] == near, graph.weight[ids], 0.0), place)
         per_client_numbers = sum(leaf.size // len(pool_ids) for leaf in jax.tree.leaves(pool)) * near.shape[1]
+
+        def one(own: Any, weights: Any, place: Any = None) -> Any:
+            return method.pull(own, jax.tree.map(lambda m: m[place], pool), weights)
+
     linear = getattr(method, "p", 2) == 2 and graph.dense is not None  # one matrix product, nothing per pair
     group = len(ids) if linear else max(1, PULL_NUMBERS // max(1, per_client_numbers))
     if group >= len(ids):
@@ -209,7 +214,9 @@ compiled_block = jax.jit(rounds_block, static_argnums=(0, 1), donate_argnums=(6,
 compiled_round = jax.jit(one_round, static_argnums=(0,))
 
 
-def _mapped_block(spec: Spec, length: int, axes: Any, method: Method, data: Data, graph: Coupled, seeds: Any, hub: Any, rows: Any, t0: Any, count: Any) -> Any:
+def _mapped_block(
+    spec: Spec, length: int, axes: Any, method: Method, data: Data, graph: Coupled, seeds: Any, hub: Any, rows: Any, t0: Any, count: Any
+) -> Any:
     run = partial(rounds_block, spec, length)
     in_axes = (jax.tree.unflatten(jax.tree.structure(method), list(axes)), None, None, 0, 0, 0, None, None)
     return jax.vmap(run, in_axes=in_axes)(method, data, graph, seeds, hub, rows, t0, count)

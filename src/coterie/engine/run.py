@@ -50,7 +50,7 @@ class Finished:
 
 def environment() -> dict[str, Any]:
     """What the numbers were computed with."""
-    import jaxlib
+    import jaxlib.version
 
     import coterie
 
@@ -58,7 +58,7 @@ def environment() -> dict[str, Any]:
         "coterie": coterie.__version__,
         "python": platform.python_version(),
         "jax": jax.__version__,
-        "jaxlib": jaxlib.__version__,
+        "jaxlib": jaxlib.version.__version__,
         "numpy": np.__version__,
         "platform": platform.platform(),
         "processor": platform.machine(),
@@ -144,9 +144,7 @@ def _stop_requests() -> Iterator[Callable[[], bool]]:
             signal.signal(number, handler)
 
 
-def _carry_on(
-    experiment: Experiment, folder: Path, simulator: Simulator, *, restore: bool, progress: Progress | None, say: Say
-) -> Finished:
+def _carry_on(experiment: Experiment, folder: Path, simulator: Simulator, *, restore: bool, progress: Progress | None, say: Say) -> Finished:
     checkpoints = Checkpoints(folder, experiment.fingerprint(), experiment.to_config())
     found = restore and checkpoints.restore(simulator, say)
     if restore and not found:

@@ -1,10 +1,10 @@
 """The vectorised simulator: all clients of a federation on one machine, whole blocks of rounds compiled.
 
-    >>> import coterie
-    >>> fed = coterie.load("digits", clients=4)
-    >>> result = coterie.simulate(coterie.FedU(local_steps=2), fed, "mlr", rounds=2, eval_every=2)
-    >>> result.rounds, result.client_scores().shape
-    ([0, 2], (4,))
+>>> import coterie
+>>> fed = coterie.load("digits", clients=4)
+>>> result = coterie.simulate(coterie.FedU(local_steps=2), fed, "mlr", rounds=2, eval_every=2)
+>>> result.rounds, result.client_scores().shape
+([0, 2], (4,))
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class Simulator:
         spec, method, n = self.spec, self.method, self.spec.clients
         sampled, pool_ids, pool = None, None, None
         if method.exchange == "pooled":
-            ids = np.zeros(1, np.int32)
+            ids: NDArray[Any] = np.zeros(1, np.int32)
             memories: Any = ()
         else:
             members = np.asarray(_cohort(spec, self.seed, self.t))
@@ -250,9 +250,7 @@ class Simulator:
         """All clients, all views, on validation and test."""
         with self.precision():
             scores = {
-                name: evaluate(
-                    self.spec, self.method, self.data, held, self.seed, self.t, self.hub, self.store, self.training.eval_at_once
-                )
+                name: evaluate(self.spec, self.method, self.data, held, self.seed, self.t, self.hub, self.store, self.training.eval_at_once)
                 for name, held in self.held.items()
             }
         return Snapshot(self.t, scores, **self.ledger.totals())
@@ -384,8 +382,8 @@ def simulate_many(
 ) -> list[Result]:
     """Several values of traced hyper-parameters, or several seeds, side by side in one compiled program.
 
-    `methods` must be of one kind and differ in floats only; one method with several seeds, several methods with one seed, or as many of both (paired) are
-    allowed. Needs the store "device". The results are those of `simulate`, one by one, to rounding.
+    `methods` must be of one kind and differ in floats only; one method with several seeds, several methods with one seed, or as many of both (paired)
+    are allowed. Needs the store "device". The results are those of `simulate`, one by one, to rounding.
     """
     methods, seeds = list(methods), list(seeds)
     count = max(len(methods), len(seeds))
@@ -401,11 +399,16 @@ def simulate_many(
         lead = sims[0]
         structures = {jax.tree.structure(s.method) for s in sims}
         if len(structures) > 1:
-            raise InvalidInput("simulate_many needs methods that differ in floats only, but some differ in their kind or in whole-number or named options.")
+            raise InvalidInput(
+                "simulate_many needs methods that differ in floats only, but some differ in their kind or in whole-number or named options."
+            )
         snapshots: list[list[Snapshot]] = [[s.evaluate()] for s in sims]
         with lead.precision():
             leaves = list(zip(*(jax.tree.leaves(s.method) for s in sims), strict=True))
-            same = [all(a is b or (np.shape(a) == np.shape(b) and np.array_equal(_value(a), _value(b))) for b in (leaf[0],) for a in leaf) for leaf in leaves]
+            same = [
+                all(a is b or (np.shape(a) == np.shape(b) and np.array_equal(_value(a), _value(b))) for b in (leaf[0],) for a in leaf)
+                for leaf in leaves
+            ]
             axes = tuple(None if alike else 0 for alike in same)
             stacked = [leaf[0] if alike else jnp.stack([jnp.asarray(v) for v in leaf]) for leaf, alike in zip(leaves, same, strict=True)]
             method = jax.tree.unflatten(jax.tree.structure(lead.method), stacked)

@@ -36,7 +36,9 @@ class RowFormat:
         leaves = [np.ascontiguousarray(np.asarray(leaf)) for leaf in jax.tree.leaves(rows)]
         if not leaves:
             return np.zeros((0, 0), np.uint8)
-        return np.concatenate([leaf.reshape(len(leaf), -1).view(np.uint8) if leaf.size else np.zeros((len(leaf), 0), np.uint8) for leaf in leaves], axis=1)
+        return np.concatenate(
+            [leaf.reshape(len(leaf), -1).view(np.uint8) if leaf.size else np.zeros((len(leaf), 0), np.uint8) for leaf in leaves], axis=1
+        )
 
     def unpack(self, packed: NDArray[np.uint8]) -> Any:
         """(count, bytes) → stacked states."""

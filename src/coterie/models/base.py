@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar, dataclass_transform
 
 import jax
 
 from coterie.errors import InvalidInput, unknown
-from coterie.options import Options, traced_dataclass
+from coterie.options import Options, option, traced_dataclass
 from coterie.vector import Vector
 
 
@@ -79,6 +79,7 @@ class ModelSpec(Options):
         raise NotImplementedError
 
 
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(option,))
 def model_spec(name: str) -> Callable[[type[S]], type[S]]:
     """Register a ModelSpec under a name, for TOML and the command line."""
 

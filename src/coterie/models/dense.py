@@ -13,7 +13,6 @@ from coterie.models.base import InputLayer, Model, ModelSpec, model_spec
 from coterie.models.layers import dense, dense_first, dense_init
 from coterie.options import option
 
-
 ONLY_LAYER = InputLayer(split=lambda p: (p, ()), join=lambda first, rest: first, after=lambda rest, z: z)
 
 
@@ -90,6 +89,4 @@ class Perceptron(ModelSpec):
             join=lambda first, rest: {"layer0": first, **rest},
             after=after,
         )
-        return Model(
-            init, lambda p, x: after(p, dense_first(p["layer0"], x)), class_major=True, l2=self.l2, name=self.name, input_layer=first
-        )
+        return Model(init, lambda p, x: after(p, dense_first(p["layer0"], x)), class_major=True, l2=self.l2, name=self.name, input_layer=first)

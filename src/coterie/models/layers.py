@@ -47,11 +47,7 @@ def conv(p: dict[str, Any], x: Any, size: int, stride: int = 1, padding: int = 0
     channels, height, width, batch = x.shape
     rows, columns = (height - size) // stride + 1, (width - size) // stride + 1
     patches = jnp.stack(
-        [
-            x[:, i : i + stride * (rows - 1) + 1 : stride, j : j + stride * (columns - 1) + 1 : stride]
-            for i in range(size)
-            for j in range(size)
-        ]
+        [x[:, i : i + stride * (rows - 1) + 1 : stride, j : j + stride * (columns - 1) + 1 : stride] for i in range(size) for j in range(size)]
     )
     out = p["w"] @ patches.reshape(size * size * channels, rows * columns * batch) + p["b"][:, None]
     return out.reshape(-1, rows, columns, batch)
@@ -75,8 +71,7 @@ def norm_init(channels: int) -> dict[str, Any]:
 
 def group_norm(p: dict[str, Any], x: Any, groups: int = 16) -> Any:
     """Group normalisation: as many parameters as batch normalisation, but no statistics that live outside the parameters."""
-    channels, height, width, batch = x.shape
-    g = x.reshape(groups, -1, batch)
+    g = x.reshape(groups, -1, x.shape[-1])
     mean = g.mean(1, keepdims=True)
     spread = jnp.square(g - mean).mean(1, keepdims=True)
     x = ((g - mean) * lax.rsqrt(spread + 1e-5)).reshape(x.shape)

@@ -60,9 +60,7 @@ class Gain:
         each = np.full(differences.shape[1], np.nan)
         each[has] = d.mean(0)
         worst = int(np.nanargmin(each))
-        return cls(
-            float(d.mean()), float(low), float(high), float((d.mean(0) > 0).mean()), float(np.nanmin(each)), worst, tuple(each.tolist())
-        )
+        return cls(float(d.mean()), float(low), float(high), float((d.mean(0) > 0).mean()), float(np.nanmin(each)), worst, tuple(each.tolist()))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,7 +121,7 @@ class Comparison:
             for view in first.method.model_views:
                 scores = [o.last(view) for o in entry.outcomes]
                 gain = None
-                if entry.local is not None and not entry.collapsed:
+                if entry.local is not None and entry.local is not entry.outcomes and not entry.collapsed:
                     gain = Gain.of(np.stack([s - lo.last() for s, lo in zip(scores, entry.local, strict=True)]))
                 several = len(first.method.model_views) > 1
                 rows.append(
@@ -157,7 +155,7 @@ class Comparison:
             g = row.gain
             if row.collapsed:
                 out.append(f"{row.label}: collapsed ({row.collapsed})")
-            elif g is not None and not row.label.startswith("Local"):
+            elif g is not None:
                 sure = "helps" if g.low > 0 else "hurts" if g.high < 0 else "makes no clear difference"
                 out.append(
                     f"{row.label} {sure}: {unit * g.mean:+.2f} {name} against training alone with equal gradient steps (95% interval "

@@ -26,7 +26,9 @@ def _pyplot() -> Any:
     matplotlib.use("Agg", force=False)
     import matplotlib.pyplot as plt
 
-    plt.rcParams.update({"svg.hashsalt": "coterie", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.25})
+    plt.rcParams.update(
+        {"svg.hashsalt": "coterie", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.25}
+    )
     return plt
 
 
@@ -59,6 +61,12 @@ def over_rounds_and_bytes(comparison: Comparison) -> tuple[str, str]:
                 axes.fill_between(x[keep], (mean - std)[keep], (mean + std)[keep], color=colour, alpha=0.15, linewidth=0)
         if what == "bytes":
             axes.set_xscale("log")
+        else:  # the untrained models would squeeze everything else
+            low = min(
+                (unit * np.nanmean(o.scores[o.view][1:], axis=1).min() for e in comparison.entries for o in e.outcomes if len(o.rounds) > 1),
+                default=0,
+            )
+            axes.set_ylim(bottom=low - 0.05 * abs(axes.get_ylim()[1] - low))
         axes.set_xlabel("round" if what == "rounds" else "bytes per client so far, up and down")
         axes.set_ylabel(label)
         axes.legend(fontsize=8, frameon=False)

@@ -29,8 +29,8 @@ Begin = Callable[[str, int, int], Progress | None]
 def with_locals(methods: Sequence[Method], everybody: bool = False) -> tuple[list[tuple[str, Method]], list[int | None]]:
     """Labelled methods, with a Local for every distinct amount of gradient work first; and for each the place of its Local.
 
-    A Local that the user asked for serves those whose work it equals. With `everybody` in every cohort it does not matter who trains. Centralised training has no Local of its own kind to stand beside, but
-    is compared with that of the first method.
+    A Local that the user asked for serves those whose work it equals. With `everybody` in every cohort it does not matter who
+    trains. Centralised training has no Local of its own kind to stand beside, but is compared with that of the first method.
     """
     locals_: list[Local] = []
     partner: list[int | None] = []
@@ -116,9 +116,7 @@ def compare(
     return _assemble(federation.name, federation, labelled, partner, table)
 
 
-def compare_into(
-    experiment: Experiment, folder: Path, *, force: bool = False, begin: Begin | None = None, say: runs.Say = print
-) -> Comparison:
+def compare_into(experiment: Experiment, folder: Path, *, force: bool = False, begin: Begin | None = None, say: runs.Say = print) -> Comparison:
     """Compare into a folder: one run folder per method and seed, report.html and config.toml.
 
     Runs that are already finished there with the same config are taken as they are, unfinished ones are resumed: the command can be

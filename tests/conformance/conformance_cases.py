@@ -1,0 +1,121 @@
+"""Every registered method in small: options, graphs and comparisons that all conformance tests share.
+
+A method that is registered later is picked up by itself, as long as its options have the usual names.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+import coterie
+from coterie import METHODS, Graph, Method, Model, Result
+from coterie.models.layers import dense_first
+from coterie.randomness import Role, cohort, stream
+
+NAMES = sorted(METHODS)
+
+# Small enough to compile fast, large enough that nothing is trivial: several steps, several inner steps, dsub < d.
+USUAL: dict[str, Any] = {"lr": 0.1, "personal_lr": 0.05, "lam": 1.5, "eta": 0.2, "local_steps": 3, "local_rounds": 2, "inner_steps": 3, "dsub": 4}
+TRAINING: dict[str, Any] = {"rounds": 4, "eval_every": 2, "batch_size": 4, "precision": "float64"}
+SAMPLED: dict[str, Any] = {**TRAINING, "cohort": 3}
+
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    **{name: (name, {}) for name in NAMES},
+    "local, epochs": ("local", {"local_epochs": 1}),
+    "fedavg, epochs, β": ("fedavg", {"local_epochs": 2, "beta": 0.7, "weighting": "uniform"}),
+    "fedu, epochs, all neighbours": ("fedu", {"local_epochs": 1, "neighbours": "all"}),
+    "pfedme, all options": (
+        "pfedme",
+        {"inner_start": "memory", "decay": 0.01, "keep_local": True, "weighting": "samples", "trains": "sampled", "tolerance": 0.5, "beta": 1.5},
+    ),
+    "lp-proj, p = 1.5, blocks": ("lp-proj", {"p": 1.5, "projection": "block", "blocks": 2, "tolerance": 0.05, "trains": "sampled"}),
+    "graph-proj, peers, p = 1": ("graph-proj", {"hub": False, "p": 1.0, "projection": "layer"}),
+    "graph-proj, p = 3, all neighbours": ("graph-proj", {"p": 3.0, "neighbours": "all", "projection": "orthogonal"}),
+}
+
+
+def small(name: str, **more: Any) -> Method:
+    """A registered method with small loops."""
+    allowed = METHODS[name].public()
+    return coterie.get_method(name, {**{k: v for k, v in USUAL.items() if k in allowed}, **more})
+
+
+def variant(label: str) -> Method:
+    name, options = VARIANTS[label]
+    return small(name, **options)
+
+
+def samples_cohorts(method: Method) -> bool:
+    """Whether S < N is allowed: not without a hub."""
+    return method.exchange != "graph" or method.hub_between
+
+
+def uneven_graph(clients: int = 5) -> Graph:
+    """A connected graph with unequal weights and degrees; client 4 has one neighbour only."""
+    a = np.zeros((clients, clients))
+    for k, l, weight in ((0, 1, 0.5), (1, 2, 2.0), (2, 3, 1.0), (3, 4, 0.25), (0, 3, 1.5)):
+        if max(k, l) < clients:
+            a[k, l] = a[l, k] = weight
+    return coterie.graph.from_matrix(a)
+
+
+@partial(jax.jit, static_argnums=(1, 2, 3))
+def _cohorts(seed: Any, rounds: int, clients: int, size: int) -> Any:
+    return jax.vmap(lambda t: cohort(stream(seed, Role.COHORT), t, clients, size))(jnp.arange(rounds))
+
+
+def cohorts(seed: int, rounds: int, clients: int, size: int) -> NDArray[Any]:
+    """The clients sampled in rounds 0, 1, …, straight from the seed: (rounds, size)."""
+    return np.asarray(_cohorts(seed, rounds, clients, size))
+
+
+def _zeros(key: Any) -> dict[str, Any]:
+    return {"w": jnp.zeros((3, 4)), "b": jnp.zeros(3)}
+
+
+# Started at zero, where P x = w̃ holds exactly: ψ_p is not smooth at 0 for p < 2, so a rounding error in P x − w̃ would count.
+ZERO_START = Model(_zeros, dense_first, class_major=True)
+
+
+def model_for(method: Method) -> Model | str:
+    return ZERO_START if getattr(method, "p", 2) < 2 else "mlr"
+
+
+def flat_models(result: Result, view: str | None = None) -> NDArray[Any]:
+    """The models of all clients as (N, d)."""
+    stacked = result.simulator.all_models(view)
+    return np.concatenate([leaf.reshape(len(leaf), -1) for leaf in stacked.leaves], axis=1)
+
+
+def everything(result: Result) -> dict[str, Any]:
+    """All that a run leaves: every view of every client, the hub, every score of every evaluation."""
+    out: dict[str, Any] = {f"models, {view}": flat_models(result, view) for view in result.method.model_views}
+    out |= {f"hub, leaf {i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(result.simulator.hub))}
+    for snapshot in result.snapshots:
+        for split, scores in snapshot.scores.items():
+            out[f"loss on {split} after {snapshot.round}"] = scores.loss
+            out[f"score on {split} after {snapshot.round}"] = scores.score
+    return out
+
+
+def assert_alike(a: Result, b: Result, *, rtol: float, atol: float = 0.0) -> None:
+    one, two = everything(a), everything(b)
+    assert one.keys() == two.keys()
+    for key in one:
+        np.testing.assert_allclose(one[key], two[key], rtol=rtol, atol=atol, err_msg=key)
+    np.testing.assert_array_equal(a.ledger.rows(), b.ledger.rows())
+
+
+def assert_same_bits(a: Result, b: Result) -> None:
+    one, two = everything(a), everything(b)
+    assert one.keys() == two.keys()
+    for key in one:
+        assert one[key].dtype == two[key].dtype
+        assert one[key].tobytes() == two[key].tobytes(), key
+    np.testing.assert_array_equal(a.ledger.rows(), b.ledger.rows())

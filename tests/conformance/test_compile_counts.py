@@ -1,0 +1,70 @@
+"""Float hyper-parameters are traced: another value runs the program that is there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from conformance_cases import NAMES, SAMPLED, TRAINING, model_for, samples_cohorts, small, uneven_graph
+
+import coterie
+from coterie import METHODS, Federation, Method
+from coterie.engine.compilation import Compilations
+
+# Options that are nothing by default need a value before a second value can be compared with it; together, to need one program only.
+GIVEN = {"mix_lr": 0.3, "tolerance": 0.02}
+
+
+def run(method: Method, federation: Federation, model: Any = None, **more: Any) -> int:
+    options = {**(SAMPLED if samples_cohorts(method) else TRAINING), **more}
+    graph = uneven_graph() if method.exchange == "graph" else None
+    with Compilations() as compilations:
+        coterie.simulate(method, federation, model or model_for(method), graph=graph, **options)
+    return compilations.count
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_second_value_of_any_float_compiles_nothing(name: str, ragged: Federation) -> None:
+    public = METHODS[name].public()
+    method = small(name, **{k: v for k, v in GIVEN.items() if k in public})
+    traced = [k for k, d in public.items() if d.traced]
+    assert "lr" in traced
+    assert all(d.traced for k, d in public.items() if float in d.kinds and k != "p")
+    run(method, ragged)
+    for option in traced:
+        other = method.replace(**{option: getattr(method, option) * 0.9 + 0.01})
+        assert run(other, ragged) == 0, f"{name}.{option} compiles again"
+    assert run(method, ragged, seed=11) == 0, "the seed compiles again"
+
+
+def test_a_static_option_does_compile_so_that_counting_means_something(ragged: Federation) -> None:
+    run(small("fedu"), ragged)
+    assert run(small("fedu", local_steps=4), ragged) >= 1
+    assert run(small("fedu", local_steps=4), ragged) == 0
+
+
+def test_schedules_and_l2_are_traced_too(ragged: Federation) -> None:
+    spec = lambda l2: coterie.get_model("mlr", {"l2": l2})  # noqa: E731
+    decaying = lambda scale: small("fedu", lr={"kind": "inverse-sqrt", "scale": scale})  # noqa: E731
+    run(decaying(0.1), ragged, spec(0.1))
+    assert run(decaying(0.2), ragged, spec(0.3)) == 0
+
+
+def test_rounds_left_do_not_compile_again(ragged: Federation) -> None:
+    simulator = coterie.Simulator(small("local"), ragged, "mlr", coterie.Training(**{**TRAINING, "rounds": 40, "eval_every": 40}))
+    simulator.advance(1)
+    with Compilations() as compilations:
+        while simulator.t < 40:
+            simulator.advance(min(7, 40 - simulator.t))
+    assert compilations.count == 0
+
+
+def test_programs_from_the_disk_cache_are_counted() -> None:
+    """Else a warm cache would make every test in this file pass."""
+    assert jax.config.jax_compilation_cache_dir
+    for _ in range(2):  # a new function each time, but the same program: the second time it is on disk for certain
+        with Compilations() as compilations:
+            jax.jit(lambda x: jnp.sin(x) * 3.25 - 1)(jnp.arange(11.0))
+        assert compilations.count >= 1

@@ -1,0 +1,73 @@
+"""The compiled simulator gives what one client after the other gives, for every method."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from conformance_cases import NAMES, SAMPLED, TRAINING, VARIANTS, assert_alike, model_for, samples_cohorts, small, uneven_graph, variant
+
+import coterie
+from coterie import Federation
+from coterie.engine.loop import simulate_loop
+
+# float64 rounding (1e-16) times a few dozen steps; anything algorithmic is off by 1e-3 or more.
+TIGHT = {"rtol": 1e-10, "atol": 1e-12}
+
+
+@pytest.mark.parametrize("cohort", ["full", "sampled"])
+@pytest.mark.parametrize("label", VARIANTS)
+def test_vectorised_equals_one_client_at_a_time(label: str, cohort: str, ragged: Federation) -> None:
+    method = variant(label)
+    if cohort == "sampled" and not samples_cohorts(method):
+        pytest.skip("has no hub that could sample clients")
+    if cohort == "full" and label not in NAMES and samples_cohorts(method):
+        pytest.skip("this variant is tested with a sampled cohort, which includes all that a full one does")
+    options = SAMPLED if cohort == "sampled" else TRAINING
+    graph = uneven_graph() if method.exchange == "graph" else None
+    fast = coterie.simulate(method, ragged, model_for(method), graph=graph, **options)
+    slow = simulate_loop(method, ragged, model_for(method), graph=graph, **options)
+    assert_alike(fast, slow, **TIGHT)
+
+
+@pytest.mark.parametrize(("name", "sampling"), [("global", "replace"), ("fedu", "replace"), ("pfedme", "full")])
+def test_other_batch_rules_agree_too(name: str, sampling: str, ragged: Federation) -> None:
+    method = small(name)
+    options = {**SAMPLED, "sampling": sampling, "train_metrics": True}
+    graph = uneven_graph() if method.exchange == "graph" else None
+    assert_alike(coterie.simulate(method, ragged, graph=graph, **options), simulate_loop(method, ragged, graph=graph, **options), **TIGHT)
+
+
+@pytest.mark.parametrize(("name", "more"), [("fedu", {}), ("fedu", {"neighbours": "all"}), ("graph-proj", {"p": 3.0, "dsub": 3, "hub": False})])
+def test_a_sparse_graph_kept_as_a_table_agrees(name: str, more: dict[str, object], wide: Federation) -> None:
+    method = small(name, **more)
+    a = coterie.graph.ring(10).weights.toarray() * (1 + np.add.outer(np.arange(10), np.arange(10)))
+    a[0, 1] = a[1, 0] = 0.0  # unequal weights and degrees
+    options = {**TRAINING, **({"cohort": 6} if samples_cohorts(method) else {})}
+    graph = coterie.graph.from_matrix(a / 10)
+    fast = coterie.simulate(method, wide, graph=graph, **options)
+    assert fast.simulator.coupled.dense is None, "this graph should be sparse enough for a table"
+    assert_alike(fast, simulate_loop(method, wide, graph=graph, **options), **TIGHT)
+
+
+@pytest.mark.parametrize(("name", "more"), [("pfedme", {}), ("fedu", {"local_epochs": 1, "neighbours": "all"})])
+@pytest.mark.parametrize("at_once", [2])
+def test_few_clients_at_once_gives_the_same_as_all_at_once(name: str, more: dict[str, object], at_once: int, ragged: Federation) -> None:
+    method = small(name, **more)
+    graph = uneven_graph() if method.exchange == "graph" else None
+    whole = coterie.simulate(method, ragged, graph=graph, **SAMPLED)
+    parts = coterie.simulate(method, ragged, graph=graph, **SAMPLED, clients_at_once=at_once, eval_at_once=at_once)
+    assert_alike(whole, parts, **TIGHT)
+
+
+def test_schedules_agree(ragged: Federation) -> None:
+    method = small(
+        "pfedme",
+        lr={"kind": "inverse-sqrt", "scale": 0.2},
+        lam={"kind": "linear", "slope": 0.5, "shift": 1.0},
+        tolerance={"kind": "inverse-time", "scale": 1.0},
+    )
+    options = {**SAMPLED, "batch_schedule": {"kind": "sqrt", "scale": 1.5}}
+    fast, slow = coterie.simulate(method, ragged, **options), simulate_loop(method, ragged, **options)
+    assert_alike(fast, slow, **TIGHT)
+    plain = coterie.simulate(small("pfedme", lr=0.2, lam=0.5, tolerance=1.0), ragged, **SAMPLED)
+    assert not np.allclose(plain.personal(3).flat(), fast.personal(3).flat()), "the schedules did nothing"

@@ -1,0 +1,56 @@
+"""Shared by all tests: one cache of compiled programs for all workers and runs, and the small federations that tests use."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import tempfile
+from pathlib import Path
+
+# What is tested is what programs compute, not how fast: XLA's and LLVM's costly passes would double the time of the suite. Set COTERIE_TEST_OPTIMISE=1 to test the programs that users run.
+if not os.environ.get("COTERIE_TEST_OPTIMISE"):
+    cheap = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {cheap}".strip()
+
+import jax
+import numpy as np
+import pytest
+
+from coterie import Federation
+from coterie.data.federation import Split, pack
+from coterie.engine.compilation import use_cache
+
+# Programs are shared between workers and runs. `Compilations` counts a program that is loaded from this cache like one that is compiled
+# (test_compile_counts.py proves it), so counting tests mean the same with a cold and with a warm cache.
+use_cache(Path(os.environ.get("COTERIE_TEST_CACHE") or Path(tempfile.gettempdir()) / f"coterie-tests-{getpass.getuser()}-jax-{jax.__version__}"))
+
+
+def blobs(rng: np.random.Generator, sizes: list[int], features: int, classes: int) -> Split:
+    """Random inputs whose labels depend on the client, so that clients really differ."""
+    parts = []
+    for k, n in enumerate(sizes):
+        x = rng.standard_normal((n, features)) + 0.3 * k
+        rule = rng.standard_normal((features, classes))
+        parts.append((x, np.argmax(x @ rule, axis=1).astype(np.int32)))
+    return pack(parts)
+
+
+@pytest.fixture(scope="session")
+def ragged() -> Federation:
+    """5 clients with 3 to 22 training samples, one without validation samples, one without test samples, one with more than a tile of them."""
+    rng = np.random.default_rng(5)
+    return Federation(
+        "ragged",
+        blobs(rng, [5, 14, 3, 22, 9], 4, 3),
+        blobs(rng, [2, 0, 1, 3, 2], 4, 3),
+        blobs(rng, [4, 5, 0, 6, 70], 4, 3),
+        classes=3,
+    )
+
+
+@pytest.fixture(scope="session")
+def wide() -> Federation:
+    """10 small clients: enough that a ring is kept as a table of neighbours and not as a matrix."""
+    rng = np.random.default_rng(6)
+    sizes = [4, 7, 3, 5, 6, 4, 8, 3, 5, 4]
+    return Federation("wide", blobs(rng, sizes, 2, 2), blobs(rng, [1] * 10, 2, 2), blobs(rng, [3] * 10, 2, 2), classes=2)

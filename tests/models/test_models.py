@@ -1,0 +1,142 @@
+"""The papers' models have the papers' numbers of parameters; foreign models need a few lines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import coterie
+from coterie import Federation, InvalidInput, Model
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "shape", "classes", "parameters"),
+    [
+        ("mlr", {}, (60,), 10, 610),
+        ("mlp", {"hidden": "100"}, (784,), 10, 79_510),
+        ("mlp", {"hidden": "100"}, (28, 28), 10, 79_510),
+        ("mlp", {"hidden": "100,100"}, (784,), 62, 94_862),
+        ("lenet", {}, (32, 32, 3), 10, 62_006),
+        ("lenet", {}, (3072,), 10, 62_006),
+        ("resnet", {}, (28, 28), 10, 678_794),
+        ("resnet", {}, (784,), 10, 678_794),
+        ("cnn", {}, (28, 28, 1), 10, 1_663_370),
+        ("mlp", {"hidden": "100"}, (561,), 6, 561 * 100 + 100 + 606),
+        ("mlp", {"hidden": "20"}, (100,), 2, 100 * 20 + 20 + 42),
+        ("mlp", {"hidden": "100,100"}, (784,), 10, 78_500 + 10_100 + 1_010),
+        ("linear", {}, (7,), 1, 7),
+    ],
+)
+def test_parameter_counts(name: str, options: dict[str, Any], shape: tuple[int, ...], classes: int, parameters: int) -> None:
+    assert coterie.get_model(name, options).build(shape, classes).parameters() == parameters
+
+
+SHIPPED = [
+    ("mlr", {}, (6,)),
+    ("mlp", {"hidden": "5,4"}, (6,)),
+    ("linear", {}, (6,)),
+    ("lenet", {}, (16, 16)),
+    ("cnn", {}, (8, 8, 2)),
+    ("resnet", {}, (8, 8)),
+]
+
+
+@pytest.mark.parametrize(("name", "options", "shape"), SHIPPED, ids=[s[0] for s in SHIPPED])
+def test_outputs_are_class_major_and_samples_do_not_mix(name: str, options: dict[str, Any], shape: tuple[int, ...]) -> None:
+    model = coterie.get_model(name, options).build(shape, 3)
+    parameters = jax.tree.map(lambda p: p + 0.01, model.init(jax.random.key(0)))  # "linear" starts at zero
+    x = np.random.default_rng(0).standard_normal((4, *shape)).astype(np.float32)
+    apply = jax.jit(model.apply)
+    whole = np.asarray(apply(parameters, x))
+    assert model.class_major
+    assert whole.shape == (3, 4)
+    np.testing.assert_allclose(np.asarray(model.outputs(parameters, x)), whole.T, rtol=1e-4, atol=1e-5)
+    turned = np.asarray(apply(parameters, x[::-1].copy()))
+    np.testing.assert_allclose(turned, whole[:, ::-1], rtol=1e-4, atol=1e-5)
+    assert np.abs(whole - whole[:, :1]).max() > 1e-4, "different samples, different outputs"
+    flat = np.asarray(apply(parameters, x.reshape(4, -1)))
+    np.testing.assert_allclose(flat, whole, rtol=1e-5, atol=1e-6)
+
+
+def test_a_perceptron_is_affine_maps_with_relu_between() -> None:
+    model = coterie.get_model("mlp", {"hidden": "5,4"}).build((6,), 3)
+    p = jax.tree.map(np.asarray, model.init(jax.random.key(1)))
+    x = np.random.default_rng(1).standard_normal((7, 6)).astype(np.float32)
+    h = x
+    for layer in ("layer0", "layer1"):
+        h = np.maximum(h @ p[layer]["w"].T + p[layer]["b"], 0)
+    np.testing.assert_allclose(model.outputs(p, x), h @ p["layer2"]["w"].T + p["layer2"]["b"], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("name", "shape"), [("cnn", (3, 3)), ("lenet", (15, 15)), ("resnet", (7, 7)), ("cnn", (5,)), ("lenet", (2, 3, 4, 5))])
+def test_inputs_that_are_no_images_or_too_small_are_refused(name: str, shape: tuple[int, ...]) -> None:
+    with pytest.raises(InvalidInput, match="images"):
+        coterie.get_model(name).build(shape, 10)
+
+
+@pytest.mark.parametrize("hidden", ["", "0", "-3", "a", "10,", "10;20", "1.5"])
+def test_bad_widths_are_refused(hidden: str) -> None:
+    with pytest.raises(InvalidInput, match=r"mlp.hidden is"):
+        coterie.get_model("mlp", {"hidden": hidden})
+
+
+def test_bad_models_are_refused(ragged: Federation) -> None:
+    with pytest.raises(InvalidInput, match="two functions"):
+        Model(init=None, apply=lambda p, x: x)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match=r"model.l2 is -1"):
+        Model(init=lambda k: {}, apply=lambda p, x: x, l2=-1)
+    with pytest.raises(InvalidInput, match=r"model.l2 is nan"):
+        Model(init=lambda k: {}, apply=lambda p, x: x, l2=float("nan"))
+    with pytest.raises(InvalidInput, match="the model is int"):
+        coterie.simulate("local", ragged, 3, rounds=1)  # type: ignore[arg-type]
+
+
+def test_l2_is_added_to_every_clients_loss(ragged: Federation) -> None:
+    """One exact step: x − μ(∇f + l2·x), so runs with and without l2 differ by μ·l2·x₀."""
+    run = lambda l2: coterie.simulate(  # noqa: E731
+        coterie.Local(lr=0.1, local_steps=1), ragged, coterie.get_model("mlr", {"l2": l2}), rounds=1, sampling="full", precision="float64"
+    )
+    with_, without = run(0.5), run(0.0)
+    start = np.asarray(with_.simulator.template.flat())
+    np.testing.assert_allclose(without.personal(1).flat() - with_.personal(1).flat(), 0.1 * 0.5 * start, atol=1e-12)
+
+
+TINY: dict[str, Any] = {"rounds": 3, "eval_every": 3, "batch_size": 4}
+
+
+def check_foreign(model: Model, federation: Federation) -> None:
+    native = coterie.simulate(coterie.FedU(local_steps=2, lr=0.1), federation, model, **TINY)
+    assert native.simulator.template.size == 4 * 6 + 6 + 6 * 3 + 3
+    assert not np.allclose(native.personal(0).flat(), native.personal(1).flat())
+    assert native.snapshots[-1].scores["test"].loss[0, 4] < native.snapshots[0].scores["test"].loss[0, 4]
+    assert native.client_scores().shape == (5,)
+
+
+def test_a_flax_model_works_with_a_few_lines(ragged: Federation) -> None:
+    nn = pytest.importorskip("flax.linen")
+    net = nn.Sequential([nn.Dense(6), nn.relu, nn.Dense(3)])
+    model = Model(init=lambda key: net.init(key, jnp.zeros((1, 4))), apply=net.apply)
+    check_foreign(model, ragged)
+
+
+def test_an_equinox_model_works_with_a_few_lines(ragged: Federation) -> None:
+    eqx = pytest.importorskip("equinox")
+    net = eqx.nn.MLP(4, 3, 6, 1, key=jax.random.key(0))
+    _, rest = eqx.partition(net, eqx.is_array)
+    model = Model(
+        init=lambda key: eqx.filter(eqx.nn.MLP(4, 3, 6, 1, key=key), eqx.is_array),
+        apply=lambda parameters, x: jax.vmap(eqx.combine(parameters, rest))(x),
+    )
+    check_foreign(model, ragged)
+
+
+def test_sample_major_and_class_major_models_train_alike(ragged: Federation) -> None:
+    native = coterie.get_model("mlr").build((4,), 3)
+    turned = Model(native.init, lambda p, x: native.apply(p, x).T, class_major=False)
+    a, b = (coterie.simulate(coterie.Local(local_steps=2), ragged, m, **TINY, precision="float64") for m in (native, turned))
+    np.testing.assert_allclose(a.personal(2).flat(), b.personal(2).flat(), rtol=1e-10)
+    np.testing.assert_allclose(a.snapshots[-1].scores["test"].loss, b.snapshots[-1].scores["test"].loss, rtol=1e-10)
