@@ -89,9 +89,8 @@ def main() -> None:
                 simulator.advance(20 - (simulator.t - before))
             spent[name] = (time.perf_counter() - begun) / 20
         ratio = spent["plain"] / spent["gram"]
-        print(
-            f"pFedMe round, {problem}: plain steps {spent['plain'] * 1e3:.0f} ms, through the Gram matrix {spent['gram'] * 1e3:.0f} ms, ratio {ratio:.1f}"
-        )
+        plain, gram = (f"{1e3 * spent[name]:.0f} ms" for name in ("plain", "gram"))
+        print(f"pFedMe round, {problem}: plain steps {plain}, through the Gram matrix {gram}, ratio {ratio:.1f}")
 
 
 if __name__ == "__main__":

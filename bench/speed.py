@@ -5,7 +5,8 @@
 
 All clients train in every round: R = 20 mini-batches of B = 20, K = 5 inner steps each; random data, since only speed is measured. Ours
 includes the evaluation of all clients every 10 rounds; compile time is told apart. "of peak" is the nominal work of the algorithm (two products
-with the batch per layer and step) over time, relative to the machine's measured speed of large matrix products; ours does less than the nominal work (see algorithms/inner.py).
+with the batch per layer and step) over time, relative to the machine's measured speed of large matrix
+products; ours does less than the nominal work (see algorithms/inner.py).
 """
 
 from __future__ import annotations

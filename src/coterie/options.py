@@ -219,7 +219,7 @@ class Options:
         return {k: v for k, v in values.items() if v is not None}
 
 
-@typing.dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(option, hidden))
+@typing.dataclass_transform(frozen_default=True, kw_only_default=True)
 def traced_dataclass(cls: type[T]) -> type[T]:
     """Make an Options class a frozen dataclass whose float (and hidden) fields JAX traces and whose other fields are static."""
     made: Any = dataclasses.dataclass(frozen=True, kw_only=True)(cls)

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 
 from coterie.errors import InvalidInput, unknown
 from coterie.objective import Objective
-from coterie.options import Options, hidden, option, traced_dataclass
+from coterie.options import Options, option, traced_dataclass
 from coterie.schedule import Number, Schedule, at
 from coterie.vector import Vector
 
@@ -146,7 +146,7 @@ class Method(Options):
         return []
 
 
-@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(option, hidden))
+@dataclass_transform(frozen_default=True, kw_only_default=True)
 def method(name: str, *, title: str, paper: str) -> Callable[[type[M]], type[M]]:
     """Register a method under its name for TOML, Python and the command line."""
 

@@ -71,6 +71,11 @@ class Federation:
             raise InvalidInput(
                 f"client {empty[0]} of {self.name!r} has no training samples (so have {len(empty)} in all); every client needs at least 1."
             )
+        shapes = [s.x.shape[1:] for s in self.splits if len(s)]
+        if any(shape != shapes[0] for shape in shapes):
+            raise InvalidInput(
+                f"train, validation and test of {self.name!r} have inputs of different shapes ({', '.join(map(str, shapes))}); they must agree."
+            )
         if len({s.offsets.shape for s in self.splits}) != 1:
             raise InvalidInput(f"train, validation and test of {self.name!r} have different numbers of clients; they must agree.")
 
@@ -195,6 +200,8 @@ def from_arrays(
     """
     if len(x) != len(y) or len(x) != len(client):
         raise InvalidInput(f"there are {len(x)} inputs, {len(y)} targets and {len(client)} client numbers; they must be as many.")
+    if not np.any(client >= 0):
+        raise InvalidInput(f"{name!r} assigns no sample to any client; a federation needs at least 1 client.")
     if classes is None:
         classes = int(y.max()) + 1 if task == "classification" and len(y) else 0
     pieces = cut(client, validation=validation, test=test, seed=seed)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar, dataclass_transform
 import jax
 
 from coterie.errors import InvalidInput, unknown
-from coterie.options import Options, option, traced_dataclass
+from coterie.options import Options, traced_dataclass
 from coterie.vector import Vector
 
 
@@ -79,7 +79,7 @@ class ModelSpec(Options):
         raise NotImplementedError
 
 
-@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(option,))
+@dataclass_transform(frozen_default=True, kw_only_default=True)
 def model_spec(name: str) -> Callable[[type[S]], type[S]]:
     """Register a ModelSpec under a name, for TOML and the command line."""
 
