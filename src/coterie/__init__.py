@@ -21,7 +21,7 @@ from coterie.algorithms import (
 from coterie.comparing import compare
 from coterie.coupling import graph
 from coterie.coupling.graph import Graph
-from coterie.data import Federation, from_arrays, get_source
+from coterie.data import Federation, from_arrays, from_folder, from_table, get_source
 from coterie.engine.options import Training
 from coterie.engine.simulate import Result, Simulator, simulate, simulate_many
 from coterie.errors import CoterieError, Diverged, InvalidInput
@@ -69,6 +69,8 @@ __all__ = [
     "compare",
     "equal_compute",
     "from_arrays",
+    "from_folder",
+    "from_table",
     "get_method",
     "get_model",
     "graph",

@@ -21,6 +21,7 @@ import dataclasses
 import hashlib
 import json
 import tomllib
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -179,10 +180,18 @@ class Experiment:
         return hashlib.sha256(json.dumps(self.to_config(), sort_keys=True).encode()).hexdigest()
 
     def federation(self) -> Federation:
-        return self.data.load(self.data_seed)
+        """The data; kept in memory, since the runs of a comparison share it."""
+        path = Path(getattr(self.data, "path", "") or "-")
+        changed = path.stat().st_mtime_ns if path.exists() else 0
+        return _loaded(self.data, self.data_seed, changed)
 
     def with_(self, **changes: Any) -> Experiment:
         return dataclasses.replace(self, **changes)
+
+
+@lru_cache(maxsize=2)
+def _loaded(source: Source, seed: int, changed: int) -> Federation:
+    return source.load(seed)
 
 
 def differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[str]:

@@ -95,6 +95,19 @@ def test_conditions_are_reported_before_the_run(ragged: Federation) -> None:
     assert not condition.holds
 
 
+@pytest.mark.parametrize("kind", ["dense", "block", "layer"])
+@pytest.mark.parametrize("dsub", [2, 3, 8])
+def test_the_norm_of_p_in_the_conditions_is_the_norm_of_p(kind: str, dsub: int, ragged: Federation) -> None:
+    """Too small a norm would call an unstable step stable. With two rows of negative correlation (1, 1) is orthogonal to what is sought."""
+    for seed in range(6):
+        method = coterie.LpProj2(dsub=dsub, projection=kind, blocks=min(dsub, 2) if kind == "block" else 1, projection_seed=seed)
+        simulator = Simulator(method, ragged, "mlr", Training(**RUN))
+        with simulator.precision():
+            columns = [simulator.method.drawn(simulator.template.like(row)) for row in np.eye(15)]  # type: ignore[attr-defined]
+            got = simulator.method.squared_norm_of_p(simulator.template)  # type: ignore[attr-defined]
+        assert got == pytest.approx(np.linalg.norm(np.stack(columns, axis=1), 2) ** 2, rel=0.02), f"projection seed {seed}"
+
+
 def test_the_slow_back_end_takes_any_store_and_one_round_at_a_time(ragged: Federation) -> None:
     runs = [LoopSimulator(coterie.FedU(local_steps=1), ragged, "mlr", Training(**RUN, store=kind)) for kind in ("device", "host")]
     for simulator in runs:

@@ -107,6 +107,7 @@ def _compare(compare_into: Any, experiment: Any, folder: Path, *, force: bool) -
     out.print(comparison_table(comparison, out.width))
     for sentence in comparison.verdict():
         out.print(f"· {sentence}", highlight=False, soft_wrap=True)
+    out.print(f"\n[b]{comparison.answer()}[/b]", highlight=False, soft_wrap=True)
     out.print(f"\nReport: {folder / 'report.html'}   Runs: {folder / 'runs'}", highlight=False)
 
 
@@ -151,20 +152,36 @@ def _finished(finished: Any) -> None:
 
 @app.command()
 def compare(
-    experiment: Annotated[Path | None, typer.Argument(help="A TOML file; [[methods]] lists the methods.")] = None,
+    experiment: Annotated[
+        Path | None, typer.Argument(help="A TOML file, where [[methods]] lists the methods; or your own table (.csv, .parquet, .npz) or folder.")
+    ] = None,
     methods: Annotated[list[str] | None, typer.Option("--method", "-m", help="A method to compare (repeat); see `coterie list`.")] = None,
     seeds: Annotated[list[int] | None, typer.Option("--seed", help="A seed (repeat); all methods are paired at each.")] = None,
     data: Annotated[str | None, typer.Option("--data", "-d", help="A data set by name, instead of a file.")] = None,
+    client: Annotated[str | None, typer.Option(help="Your own table: the column that says whose row it is.")] = None,
+    target: Annotated[str | None, typer.Option(help="Your own table or folder: the column to predict.")] = None,
     folder: Annotated[Path | None, typer.Option("--out", "-o", help="Where to write (default: runs/<name>-compare).")] = None,
     settings: Set = None,
     force: Force = False,
 ) -> None:
     """Compare methods on the same clients, splits, cohorts, batches and seeds; Local with equal gradient steps is always there.
 
-    Example: coterie compare -d digits -m fedavg -m fedu -m pfedme --seed 0 --seed 1 -s training.rounds=50
+    Examples: coterie compare -d digits -m fedavg -m fedu -m pfedme --seed 0 --seed 1 -s training.rounds=50
+
+    coterie compare readings.csv --client site --target label
     """
     from coterie.comparing import compare_into
 
+    if experiment is not None and (experiment.suffix != ".toml" or experiment.is_dir()):
+        from coterie.demo import own_data
+
+        config = own_data(experiment, client, target, methods)
+        _apply(settings, config)
+        config |= {"seeds": list(seeds)} if seeds else {}
+        from coterie.experiment import Experiment
+
+        _compare(compare_into, Experiment.from_config(config), folder or Path("runs") / f"{experiment.stem}-compare", force=force)
+        return
     if data is not None:
         settings = [f'data.name="{data}"', *(settings or [])]
     if experiment is None and data is None:
@@ -235,6 +252,15 @@ def export(
     place = target or folder / "models"
     paths = runs.export(folder, client or None, place, view=view, say=say)
     out.print(f"{len(paths)} model{'s' if len(paths) > 1 else ''} written to {paths[0] if len(paths) == 1 else place}", highlight=False)
+
+
+def _mount() -> None:
+    from coterie.cli import data
+
+    app.add_typer(data.app, name="data")
+
+
+_mount()
 
 
 def main() -> None:

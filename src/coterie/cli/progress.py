@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from coterie.comparing import Begin
 from coterie.engine.simulate import Progress as Callback
 from coterie.engine.simulate import Simulator, Snapshot
-from coterie.report.tables import bytes_text
+from coterie.report.units import bytes_text
 
 
 def describe(simulator: Simulator, snapshot: Snapshot) -> str:

@@ -1,8 +1,8 @@
 """Checkpoints that survive a kill at any moment.
 
 A checkpoint is a manifest (JSON) that names its files and their SHA-256: the hub's state, and the clients' rows. Rows are written as changes
-since the checkpoint before, so that cost follows the cohort and not N; when the changes add up to as much as everything, everything is
-written anew. The manifest is written last and atomically. The last two checkpoints are kept; one that does not verify is passed over, and that is said.
+since the checkpoint before, so that cost follows the cohort and not N; when the changes add up to as much as everything, everything is written
+anew. The manifest is written last and atomically. The last two checkpoints are kept; one that does not verify is passed over, and that is said.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from coterie.data.federation import Federation
 from coterie.report.outcome import Outcome
+from coterie.report.units import bytes_text
 
 Array = NDArray[Any]
 BOOTSTRAPS = 2000
@@ -146,6 +147,44 @@ class Comparison:
         """What always answering a client's most frequent class would score, mean over clients."""
         return float(np.nanmean(self.federation.majority_score())) if self.federation.task == "classification" else None
 
+    def client_name(self, k: int) -> str:
+        """A client as its owner calls it."""
+        names = self.federation.facts.get("clients")
+        return str(names[k]) if names is not None and len(names) == self.federation.clients else f"client {k}"
+
+    def answer(self) -> str:
+        """In one paragraph: does federating help, whom, whom does it hurt, and what does it cost? The method is chosen on validation data."""
+        unit, name = (100.0, " points") if self.score_name == "accuracy" else (1.0, "")
+        federated = [e for e in self.entries if e.local is not None and e.local is not e.outcomes and not e.collapsed]
+        federated = [e for e in federated if e.outcomes[0].method.exchange in ("star", "graph")]
+        if not federated:
+            return "No federated method ran to its end, so there is nothing to say about federating."
+        validated = all(e.outcomes[0].validation is not None for e in federated)
+        judge = lambda e: np.mean([o.validation if validated else float(np.nanmean(o.last())) for o in e.outcomes])  # noqa: E731
+        best = max(federated, key=judge)
+        assert best.local is not None
+        differences = np.stack([o.last() - lo.last() for o, lo in zip(best.outcomes, best.local, strict=True)])
+        gain = Gain.of(differences)
+        each = np.array(gain.per_client)
+        order = np.argsort(each)
+        helped = [self.client_name(int(k)) for k in order[::-1] if each[k] > 0]
+        hurt = [self.client_name(int(k)) for k in order if each[k] < 0]
+        n = int((~np.isnan(each)).sum())
+        mine = unit * float(np.mean([np.nanmean(o.last()) for o in best.outcomes]))
+        alone = unit * float(np.mean([np.nanmean(o.last()) for o in best.local]))
+        cost = np.mean([(o.up[-1] + o.down[-1]) / self.federation.clients for o in best.outcomes])
+        verdict = "Federating helps" if gain.low > 0 else "Federating hurts" if gain.high < 0 else "Federating makes no clear difference"
+
+        def some(names: list[str]) -> str:
+            return f" ({', '.join(names[:5])}{', …' if len(names) > 5 else ''})" if names else ""
+
+        return (
+            f"{verdict}: {best.label}, the best of {len(federated)} methods on {'validation' if validated else 'test'} data, scores {mine:.2f} "
+            f"on test data against {alone:.2f} for training alone with equal gradient steps, {unit * gain.mean:+.2f}{name} (95% interval "
+            f"{unit * gain.low:+.2f} to {unit * gain.high:+.2f}). It helps {len(helped)} of {n} clients{some(helped)} and hurts "
+            f"{len(hurt)}{some(hurt)}; the others are unchanged. It costs each client {bytes_text(float(cost))} in all, sent and received."
+        )
+
     def verdict(self) -> list[str]:
         """In words: does federating help, and whom does it hurt?"""
         unit = 100.0 if self.score_name == "accuracy" else 1.0
@@ -160,6 +199,6 @@ class Comparison:
                 out.append(
                     f"{row.label} {sure}: {unit * g.mean:+.2f} {name} against training alone with equal gradient steps (95% interval "
                     f"{unit * g.low:+.2f} to {unit * g.high:+.2f}); {g.share_gaining:.0%} of the clients gain, the largest loss is "
-                    f"{unit * g.largest_loss:+.2f} (client {g.worst_client})."
+                    f"{unit * g.largest_loss:+.2f} ({self.client_name(g.worst_client)})."
                 )
         return out

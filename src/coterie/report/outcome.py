@@ -34,6 +34,8 @@ class Outcome:
     seconds: float
     compile_seconds: float
     collapsed: str | None = None
+    validation: float | None = None
+    """Mean score over clients on validation data after the last round: what a method may be chosen by."""
 
     @property
     def view(self) -> str:
@@ -59,6 +61,7 @@ class Outcome:
             seconds=result.seconds,
             compile_seconds=result.compile_seconds,
             collapsed=result.collapsed,
+            validation=float(np.nanmean(shots[-1].scores["validation"].score[0])) if "validation" in shots[-1].scores else None,
         )
 
     @classmethod
@@ -67,6 +70,9 @@ class Outcome:
         status = json.loads((folder / "status.json").read_text())
         clients = pq.read_table(folder / "clients.parquet", filters=[("split", "=", "test")]).to_pydict()
         rounds = pq.read_table(folder / "rounds.parquet", filters=[("split", "=", "test")]).to_pydict()
+        validated = pq.read_table(
+            folder / "rounds.parquet", filters=[("split", "=", "validation"), ("view", "=", experiment.method.model_views[0])]
+        ).to_pydict()["score"]
         timing = pq.read_table(folder / "timing.parquet").to_pydict()
         views = experiment.method.model_views
         when = np.unique(np.array(rounds["round"]))
@@ -94,4 +100,5 @@ class Outcome:
             seconds=float(np.max(timing["seconds"], initial=0.0)),
             compile_seconds=float(np.max(timing["compile_seconds"], initial=0.0)),
             collapsed=status.get("diverged"),
+            validation=validated[-1] if validated else None,
         )

@@ -30,7 +30,8 @@ def page(comparison: Comparison, config: str = "") -> str:
     majority = comparison.majority()
     if majority is not None:
         body += f'<tr class="muted"><td>(majority class)</td><td>{unit * majority:.2f}</td>' + "<td></td>" * (len(COLUMNS) - 2) + "</tr>"
-    words = "".join(f"<li>{e(sentence)}</li>" for sentence in comparison.verdict())
+    answer = f"<p><strong>{e(comparison.answer())}</strong></p>"
+    words = answer + "<ul>" + "".join(f"<li>{e(sentence)}</li>" for sentence in comparison.verdict()) + "</ul>"
     rounds_svg, bytes_svg = figures.over_rounds_and_bytes(comparison)
     drawn = [
         (rounds_svg, "Clients' mean score over rounds (band: standard deviation over seeds)."),
@@ -48,7 +49,7 @@ def page(comparison: Comparison, config: str = "") -> str:
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{e(comparison.title)} · coterie</title><style>{STYLE}</style></head><body><h1>{e(comparison.title)}</h1><p>{e(facts)}</p>"
         f'<h2>Methods side by side</h2><div class="scroll"><table><thead><tr>{"".join(f"<th>{e(c)}</th>" for c in COLUMNS)}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div><h2>Does federating help, and whom does it hurt?</h2><ul>{words}</ul>"
+        f"<tbody>{body}</tbody></table></div><h2>Does federating help, and whom does it hurt?</h2>{words}"
         f'<h2>Figures</h2><div class="figures">{pictures}</div>'
         + (f"<h2>Experiment</h2><pre>{e(config)}</pre>" if config else "")
         + "</body></html>\n"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 from rich.table import Table
 
-from coterie.report.tables import bytes_text
+from coterie.report.units import bytes_text
 
 
 def run_table(folder: Path) -> Table:

@@ -5,19 +5,7 @@ from __future__ import annotations
 from rich.table import Table
 
 from coterie.report.comparison import Comparison, Row, Spread
-
-
-def bytes_text(count: float) -> str:
-    """1234567 → '1.2 MB'.
-
-    >>> bytes_text(0), bytes_text(999), bytes_text(1234567)
-    ('0 B', '999 B', '1.2 MB')
-    """
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if count < 1000 or unit == "TB":
-            return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
-        count /= 1000
-    raise AssertionError
+from coterie.report.units import bytes_text
 
 
 def score_text(value: Spread, unit: float, digits: int = 2) -> str:
