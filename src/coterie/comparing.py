@@ -10,7 +10,7 @@ from typing import Any
 from coterie.algorithms.base import Method, get_method
 from coterie.algorithms.local import Local, equal_compute
 from coterie.coupling.graph import Graph
-from coterie.data.federation import Federation
+from coterie.data.federation import Federation, warn_without_test
 from coterie.engine import run as runs
 from coterie.engine.files import make_folder, write_text
 from coterie.engine.options import Training
@@ -21,6 +21,7 @@ from coterie.models.base import Model, ModelSpec
 from coterie.report.comparison import Comparison, Entry
 from coterie.report.outcome import Outcome
 from coterie.report.page import page
+from coterie.report.tables import markdown
 
 Begin = Callable[[str, int, int], Progress | None]
 """Called before each run with its label, its number and how many there are; may give a progress callback."""
@@ -69,6 +70,11 @@ def _label(m: Method, all_: Sequence[Method]) -> str:
     return f"{m.title} ({', '.join(f'{k}={mine.get(k)}' for k in differing)})" if differing else m.title
 
 
+def _needs_test_data(federation: Federation) -> None:
+    if not len(federation.test):
+        raise InvalidInput(f"{federation.name!r} has no test data, so methods cannot be compared on it; give it a test share > 0.")
+
+
 def _score_name(federation: Federation) -> str:
     return "accuracy" if federation.task == "classification" else "negated mse"
 
@@ -101,6 +107,7 @@ def compare(
     >>> [row.label for row in table.rows()]
     ['Local', 'FedU']
     """
+    _needs_test_data(federation)
     chosen = [get_method(m) if isinstance(m, str) else m for m in methods]
     if not chosen or not seeds:
         raise InvalidInput(f"a comparison needs at least 1 method and 1 seed, but got {len(chosen)} and {len(list(seeds))}.")
@@ -117,7 +124,7 @@ def compare(
 
 
 def compare_into(experiment: Experiment, folder: Path, *, force: bool = False, begin: Begin | None = None, say: runs.Say = print) -> Comparison:
-    """Compare into a folder: one run folder per method and seed, report.html and config.toml.
+    """Compare into a folder: one run folder per method and seed, report.html, table.md and config.toml.
 
     Runs that are already finished there with the same config are taken as they are, unfinished ones are resumed: the command can be
     killed and repeated.
@@ -126,8 +133,11 @@ def compare_into(experiment: Experiment, folder: Path, *, force: bool = False, b
         raise InvalidInput("the experiment names no method; give [[methods]] or --methods.")
     seeds = experiment.seeds or (experiment.training.seed,)
     federation = experiment.federation()
+    _needs_test_data(federation)
     everybody = experiment.training.cohort_size(federation) == federation.clients  # refuses before anything is written
     labelled, partner = with_locals(experiment.methods, everybody)
+    if warning := warn_without_test(federation):
+        say(warning)
     config = folder / "config.toml"
     again = config.is_file() and config.read_text(encoding="utf-8") == experiment.to_toml()
     make_folder(folder, force=force or again)
@@ -142,6 +152,7 @@ def compare_into(experiment: Experiment, folder: Path, *, force: bool = False, b
             outcomes.append(_one(single, place, federation, progress, say))
         table.append(outcomes)
     comparison = _assemble(experiment.name, federation, labelled, partner, table)
+    write_text(folder / "table.md", markdown(comparison))
     write_text(folder / "report.html", page(comparison, experiment.to_toml()))
     return comparison
 

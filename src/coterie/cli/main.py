@@ -123,10 +123,13 @@ def run(
     The folder holds config.toml (resolved), environment.json, rounds.parquet, clients.parquet, ledger.parquet, timing.parquet and checkpoints.
     """
     from coterie.cli.progress import bars
+    from coterie.data import warn_without_test
     from coterie.engine import run as runs
 
     chosen = _experiment(experiment, settings)
     place = folder or Path("runs") / experiment.stem
+    if warning := warn_without_test(chosen.federation()):
+        say(warning)
     with bars(out) as begin:
         finished = runs.start(chosen, place, force=force, progress=begin(chosen.method.title, 0, 1), say=say)
     _finished(finished)

@@ -125,9 +125,7 @@ class Simulator:
         self.hub = self.method.hub_init(template)
         path = folder / "store.scratch" if folder is not None else None
         self.store = make_store(options.store, n, self.method.client_init(template), path)
-        self.held = {"validation": hold(fed.validation, dtype), "test": hold(fed.test, dtype)}
-        if not len(fed.validation):
-            del self.held["validation"]
+        self.held = {name: hold(split, dtype) for name, split in (("validation", fed.validation), ("test", fed.test)) if len(split)}
         if options.train_metrics:
             self.held["train"] = held
         self.t = 0

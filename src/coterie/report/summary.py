@@ -13,7 +13,7 @@ from coterie.report.units import bytes_text
 def run_table(folder: Path) -> Table:
     """The last evaluation of a run folder, per split and view."""
     rounds = pq.read_table(folder / "rounds.parquet").to_pylist()
-    last = max(r["round"] for r in rounds)
+    last = max((r["round"] for r in rounds), default=0)
     table = Table(title=f"after round {last}", title_justify="left")
     for name in ("split", "model", "clients' mean", "by samples", "loss", "clients", "up", "down"):
         table.add_column(name, justify="left" if name in ("split", "model") else "right")

@@ -39,14 +39,28 @@ def cells(row: Row, unit: float) -> list[str]:
     ]
 
 
-def comparison_table(comparison: Comparison, width: int = 160) -> Table:
-    """The comparison for a terminal of the given width; columns that do not fit are left out and named in the caption."""
-    accuracy = comparison.score_name == "accuracy"
-    unit = 100.0 if accuracy else 1.0
+def _lines(comparison: Comparison, unit: float) -> list[list[str]]:
     lines = [cells(row, unit) for row in comparison.rows()]
     majority = comparison.majority()
     if majority is not None:
         lines.append(["(majority class)", f"{unit * majority:.2f}", *[""] * (len(COLUMNS) - 2)])
+    return lines
+
+
+def markdown(comparison: Comparison) -> str:
+    """The whole table and the answer in words, as Markdown."""
+    unit = 100.0 if comparison.score_name == "accuracy" else 1.0
+    lines = [list(COLUMNS), ["---"] * len(COLUMNS), *_lines(comparison, unit)]
+    table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    words = "\n".join(f"- {sentence}" for sentence in comparison.verdict())
+    return f"{table}\n\n{comparison.answer()}\n\n{words}\n"
+
+
+def comparison_table(comparison: Comparison, width: int = 160) -> Table:
+    """The comparison for a terminal of the given width; columns that do not fit are left out and named in the caption."""
+    accuracy = comparison.score_name == "accuracy"
+    unit = 100.0 if accuracy else 1.0
+    lines = _lines(comparison, unit)
     widths = {name: max(len(name), *(len(line[i]) for line in lines)) + 3 for i, name in enumerate(COLUMNS)}
     shown = list(COLUMNS)
     for name in DROP_FIRST:
