@@ -7,7 +7,8 @@ import os
 import tempfile
 from pathlib import Path
 
-# What is tested is what programs compute, not how fast: XLA's and LLVM's costly passes would double the time of the suite. Set COTERIE_TEST_OPTIMISE=1 to test the programs that users run.
+# What is tested is what programs compute, not how fast: XLA's and LLVM's costly passes would double the time of the suite.
+# Set COTERIE_TEST_OPTIMISE=1 to test the programs that users run.
 if not os.environ.get("COTERIE_TEST_OPTIMISE"):
     cheap = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {cheap}".strip()

@@ -29,7 +29,7 @@ def test_permute_is_a_bijection_for_any_size_and_key(n: int, seed: int) -> None:
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 8, 9, 10, 16, 17, 99, 100, 101, 4096, 4999, 5000])
 def test_traced_and_known_sizes_give_the_same_permutation(n: int) -> None:
-    known = np.asarray(permute(jax.random.key(7), jnp.arange(n), n))
+    known = np.asarray(jax.jit(lambda: permute(jax.random.key(7), jnp.arange(n), n))())
     np.testing.assert_array_equal(known, np.asarray(_padded(7, n))[:n])
     assert known.dtype == np.int32
 
@@ -78,8 +78,8 @@ def test_cohorts_are_without_replacement_sorted_and_uniform(n: int, size: int) -
 
 
 def test_cohorts_differ_from_round_to_round_and_from_seed_to_seed() -> None:
-    rows = {tuple(np.asarray(cohort(stream(seed, Role.COHORT), t, 30, 5)).tolist()) for seed in range(5) for t in range(10)}
-    assert len(rows) == 50
+    draw = jax.jit(lambda seed, t: cohort(stream(seed, Role.COHORT), t, 30, 5))
+    assert len({tuple(draw(seed, t).tolist()) for seed in range(5) for t in range(10)}) == 50
 
 
 def test_roles_rounds_and_clients_have_streams_of_their_own() -> None:

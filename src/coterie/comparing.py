@@ -146,10 +146,10 @@ def compare_into(experiment: Experiment, folder: Path, *, force: bool = False, b
     for i, (label, m) in enumerate(labelled):
         outcomes = []
         for j, seed in enumerate(seeds):
-            single = experiment.with_(methods=(m,), seeds=(), training=experiment.training.replace(seed=seed))
+            single = experiment.single(m, seed)
             place = folder / "runs" / f"{_slug(label)}-seed{seed}"
             progress = begin(label, i * len(seeds) + j, len(labelled) * len(seeds)) if begin else None
-            outcomes.append(_one(single, place, federation, progress, say))
+            outcomes.append(_one(single, place, progress, say))
         table.append(outcomes)
     comparison = _assemble(experiment.name, federation, labelled, partner, table)
     write_text(folder / "table.md", markdown(comparison))
@@ -161,7 +161,7 @@ def _slug(label: str) -> str:
     return re.sub(r"[^a-z0-9.]+", "-", label.lower()).strip("-")
 
 
-def _one(single: Experiment, place: Path, federation: Federation, progress: Progress | None, say: runs.Say) -> Outcome:
+def _one(single: Experiment, place: Path, progress: Progress | None, say: runs.Say) -> Outcome:
     known = place / "config.toml"
     same = known.is_file() and known.read_text(encoding="utf-8") == single.to_toml()
     try:
@@ -171,4 +171,4 @@ def _one(single: Experiment, place: Path, federation: Federation, progress: Prog
             runs.start(single, place, force=True, progress=progress, say=say)
     except Diverged as error:
         say(str(error))
-    return Outcome.from_folder(place, single, federation.test.sizes)
+    return Outcome.from_folder(place, single, single.federation().test.sizes)

@@ -37,7 +37,7 @@ from coterie.errors import InvalidInput, unknown
 from coterie.models.base import ModelSpec, get_model
 from coterie.options import Options, option, traced_dataclass
 
-SECTIONS = ("name", "data", "model", "graph", "training", "method", "methods", "seeds")
+SECTIONS = ("name", "data", "model", "graph", "training", "method", "methods", "seeds", "resplit")
 
 
 @traced_dataclass
@@ -89,6 +89,8 @@ class Experiment:
     graph: GraphOptions = dataclasses.field(default_factory=lambda: GraphOptions())
     data_seed: int = 0
     seeds: tuple[int, ...] = ()
+    resplit: bool = False
+    """Each seed also draws its own split of the data (the same for all methods); otherwise all seeds share that of data.seed."""
     name: str = "experiment"
 
     @property
@@ -121,6 +123,9 @@ class Experiment:
         seeds = config.get("seeds", [])
         if not isinstance(seeds, list) or any(isinstance(s, bool) or not isinstance(s, int) or s < 0 for s in seeds):
             raise InvalidInput(f"seeds is {seeds!r}, but must be a list of whole numbers ≥ 0.")
+        resplit = config.get("resplit", False)
+        if not isinstance(resplit, bool):
+            raise InvalidInput(f"resplit is {resplit!r}, but must be true or false.")
         for section in ("training", "graph"):
             if not isinstance(config.get(section, {}), dict):
                 raise InvalidInput(f"{section} is {config[section]!r}, but must be a table.")
@@ -135,6 +140,7 @@ class Experiment:
             graph=GraphOptions.from_config(config.get("graph", {})),
             data_seed=data_seed,
             seeds=tuple(seeds),
+            resplit=resplit,
             name=name,
         )
 
@@ -170,6 +176,8 @@ class Experiment:
             config["methods"] = tables
         if self.seeds:
             config["seeds"] = list(self.seeds)
+        if self.resplit:
+            config["resplit"] = True
         return config
 
     def to_toml(self) -> str:
@@ -185,11 +193,17 @@ class Experiment:
         changed = path.stat().st_mtime_ns if path.exists() else 0
         return _loaded(self.data, self.data_seed, changed)
 
+    def single(self, method: Method, seed: int) -> Experiment:
+        """The experiment of one method at one seed."""
+        data_seed = self.data_seed + seed if self.resplit else self.data_seed
+        training = self.training.replace(seed=seed)
+        return dataclasses.replace(self, methods=(method,), seeds=(), resplit=False, data_seed=data_seed, training=training)
+
     def with_(self, **changes: Any) -> Experiment:
         return dataclasses.replace(self, **changes)
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=4)
 def _loaded(source: Source, seed: int, changed: int) -> Federation:
     return source.load(seed)
 

@@ -111,7 +111,7 @@ def test_the_norm_of_a_large_graph_agrees_with_the_known_spectrum() -> None:
 def test_nearest_is_symmetric_and_holds_everybodys_choices(n: int, k: int, seed: int) -> None:
     points = np.random.default_rng(seed).standard_normal((n, 2))
     if k >= n:
-        with pytest.raises(InvalidInput, match="graph.neighbours"):
+        with pytest.raises(InvalidInput, match=r"graph\.neighbours"):
             graph.nearest(points, k)
         return
     a = graph.nearest(points, k, 0.5).weights.toarray()
@@ -136,7 +136,7 @@ def test_random_graphs_follow_their_probability_and_seed(probability: float) -> 
     if 0 < probability < 1:
         assert (g.weights != graph.random_graph(60, probability, seed=5).weights).nnz > 0
     for bad in (-0.1, 1.1, np.nan):
-        with pytest.raises(InvalidInput, match="graph.probability"):
+        with pytest.raises(InvalidInput, match=r"graph\.probability"):
             graph.random_graph(5, bad)
 
 

@@ -32,6 +32,6 @@ def test_the_gradient_at_zero_is_zero_and_finite(p: float) -> None:
 
 
 def test_p_below_one_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="p is 0.5"):
+    with pytest.raises(InvalidInput, match=r"p is 0\.5"):
         penalty.check_p(0.5)
     penalty.check_p(1)

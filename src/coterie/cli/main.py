@@ -106,8 +106,8 @@ def _compare(compare_into: Any, experiment: Any, folder: Path, *, force: bool) -
         comparison = compare_into(experiment, folder, force=force, begin=begin, say=say)
     out.print(comparison_table(comparison, out.width))
     for sentence in comparison.verdict():
-        out.print(f"· {sentence}", highlight=False, soft_wrap=True)
-    out.print(f"\n[b]{comparison.answer()}[/b]", highlight=False, soft_wrap=True)
+        out.print(f"· {sentence}", highlight=False, soft_wrap=not out.is_terminal)
+    out.print(f"\n[b]{comparison.answer()}[/b]", highlight=False, soft_wrap=not out.is_terminal)
     out.print(f"\nReport: {folder / 'report.html'}   Runs: {folder / 'runs'}", highlight=False)
 
 

@@ -32,7 +32,7 @@ def bars(console: Console) -> Iterator[Begin]:
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
-        TextColumn("rounds"),
+        TextColumn("{task.fields[unit]}"),
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
@@ -48,9 +48,9 @@ def bars(console: Console) -> Iterator[Begin]:
                     progress.remove_task(old.id)
             if total > 1:
                 if overall is None:
-                    overall = progress.add_task("all runs", total=None, note="")
+                    overall = progress.add_task("all runs", total=None, note="", unit="runs")
                 progress.update(overall, completed=number, total=total, note=f"run {number + 1} of {total}")
-            task = progress.add_task(label, total=None, note="compiling")
+            task = progress.add_task(label, total=None, note="compiling", unit="rounds")
 
             def advance(simulator: Simulator, snapshot: Snapshot | None) -> None:
                 progress.update(task, completed=simulator.t, total=simulator.training.rounds)

@@ -130,7 +130,7 @@ class Comparison:
                         label=f"{entry.label} ({view})" if several else entry.label,
                         view=view,
                         mean=Spread.over([float(np.nanmean(s)) for s in scores]),
-                        weighted=Spread.over([weighted(s, first.samples) for s in scores]),
+                        weighted=Spread.over([weighted(s, o.samples) for s, o in zip(scores, entry.outcomes, strict=True)]),
                         worst=Spread.over([worst_tenth(s) for s in scores]),
                         variance=Spread.over([float(np.nanvar(s)) for s in scores]),
                         gain=gain,

@@ -1,0 +1,1 @@
+"""Robust merges (and, to come, attacks)."""

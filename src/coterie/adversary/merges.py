@@ -1,0 +1,151 @@
+"""Merges that withstand some liars: what a hub may do with messages instead of averaging them.
+
+Each takes messages stacked along axis 0 and a weight per message, and gives one message. All work coordinate by coordinate or
+by distances between whole messages (Krum, geometric median, clipping), over all leaves together.
+
+| name | what it does | withstands f liars of n |
+|---|---|---|
+| mean | Σ weight·m / Σ weight | none |
+| median | coordinate-wise median | f < n/2 |
+| trimmed | coordinate-wise mean without the `trim` share at either end | f ≤ trim·n |
+| krum | the message with the smallest sum of squared distances to its n − f − 2 nearest | 2f + 2 < n |
+| multi-krum | the mean of the n − f messages that Krum likes best | 2f + 2 < n |
+| geometric-median | the point with the smallest sum of distances (Weiszfeld) | f < n/2 |
+| clipping | mean of the differences to the old model, each cut to length `clip` | bounds each one's pull |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+KINDS = ("mean", "median", "trimmed", "krum", "multi-krum", "geometric-median", "clipping")
+WEISZFELD_STEPS = 32
+
+
+class Settings(NamedTuple):
+    """Of a robust merge: which, and how much it distrusts."""
+
+    kind: str = "mean"
+    trim: float = 0.1
+    liars: int = 1
+    clip: Any = 1.0
+
+
+def weighted_mean(messages: Any, weights: Any) -> Any:
+    """Σ_k weight_k · message_k / Σ_k weight_k, leaf by leaf."""
+    share = weights / jnp.sum(weights)
+    return jax.tree.map(lambda m: jnp.tensordot(share.astype(m.dtype), m, 1), messages)
+
+
+def median(messages: Any) -> Any:
+    """Coordinate-wise median."""
+    return jax.tree.map(lambda m: jnp.median(m, axis=0), messages)
+
+
+def trimmed_mean(messages: Any, trim: float) -> Any:
+    """Coordinate-wise mean without the ⌊trim·n⌋ smallest and largest values; at least one or two remain."""
+
+    def leaf(m: Any) -> Any:
+        n = m.shape[0]
+        cut = min(int(trim * n + 1e-9), (n - 1) // 2)
+        return jnp.sort(m, axis=0)[cut : n - cut].mean(0)
+
+    return jax.tree.map(leaf, messages)
+
+
+def squared_distances(messages: Any) -> Any:
+    """‖m_i − m_j‖² over all leaves, (n, n); never negative, exactly 0 on the diagonal."""
+
+    def leaf(m: Any) -> Any:
+        flat = m.reshape(m.shape[0], -1)
+        return jax.vmap(lambda one: jnp.sum(jnp.square(flat - one), axis=1))(flat)
+
+    return sum(leaf(m) for m in jax.tree.leaves(messages))
+
+
+def krum_scores(messages: Any, liars: int) -> Any:
+    """Per message, the sum of squared distances to its n − f − 2 nearest others."""
+    n = jax.tree.leaves(messages)[0].shape[0]
+    near = max(1, n - liars - 2)
+    ranked = jnp.sort(squared_distances(messages), axis=1)
+    return ranked[:, 1 : near + 1].sum(1)  # column 0 is the distance to itself
+
+
+def krum(messages: Any, liars: int) -> Any:
+    """The message nearest to its neighbours."""
+    best = jnp.argmin(krum_scores(messages, liars))
+    return jax.tree.map(lambda m: m[best], messages)
+
+
+def multi_krum(messages: Any, liars: int) -> Any:
+    """The mean of the n − f messages with the best Krum scores."""
+    n = jax.tree.leaves(messages)[0].shape[0]
+    chosen = jnp.argsort(krum_scores(messages, liars))[: max(1, n - liars)]
+    return jax.tree.map(lambda m: m[chosen].mean(0), messages)
+
+
+def geometric_median(messages: Any, weights: Any) -> Any:
+    """argmin_z Σ weight_k ‖m_k − z‖, by Weiszfeld's iteration from the coordinate-wise median."""
+
+    def step(_: Any, z: Any) -> Any:
+        differences = jax.tree.map(lambda m, c: m - c, messages, z)
+        squares = sum(jnp.sum(jnp.square(d.reshape(d.shape[0], -1)), axis=1) for d in jax.tree.leaves(differences))
+        return weighted_mean(messages, weights / jnp.sqrt(jnp.maximum(squares, 1e-12)))
+
+    return lax.fori_loop(0, WEISZFELD_STEPS, step, median(messages))
+
+
+def clipped_mean(old: Any, messages: Any, weights: Any, clip: Any) -> Any:
+    """old + mean of (m_k − old), each cut to length at most `clip`."""
+    differences = jax.tree.map(lambda m, o: m - o, messages, old)
+    squares = sum(jnp.sum(jnp.square(d.reshape(d.shape[0], -1)), axis=1) for d in jax.tree.leaves(differences))
+    factor = jnp.minimum(1.0, clip / jnp.sqrt(jnp.maximum(squares, 1e-30)))
+    share = factor * weights / jnp.sum(weights)
+    return jax.tree.map(lambda o, d: o + jnp.tensordot(share.astype(d.dtype), d, 1), old, differences)
+
+
+def robust_merge(settings: Settings, old: Any, messages: Any, weights: Any) -> Any:
+    """What the hub takes in place of the mean. `old` is the hub's model before (for clipping)."""
+    makers: dict[str, Callable[[], Any]] = {
+        "mean": lambda: weighted_mean(messages, weights),
+        "median": lambda: median(messages),
+        "trimmed": lambda: trimmed_mean(messages, settings.trim),
+        "krum": lambda: krum(messages, settings.liars),
+        "multi-krum": lambda: multi_krum(messages, settings.liars),
+        "geometric-median": lambda: geometric_median(messages, weights),
+        "clipping": lambda: clipped_mean(old, messages, weights, settings.clip),
+    }
+    return makers[settings.kind]()
+
+
+def robust_pull(kind: str, own: Any, messages: Any, weights: Any, *, trim: float = 0.1, clip: Any = 1.0) -> Any:
+    """The pull of the neighbours on a client, Σ a_l (own − m_l), made robust: (Σ a)·(own − centre) with a median or trimmed mean of the
+    neighbours as centre, or each difference cut to length `clip`. Messages with weight 0 are no neighbours."""
+    near = weights > 0
+    total = jnp.sum(weights)
+    if kind == "clipping":
+        differences = jax.tree.map(lambda o, m: o[None] - m, own, messages)
+        squares = sum(jnp.sum(jnp.square(d.reshape(d.shape[0], -1)), axis=1) for d in jax.tree.leaves(differences))
+        share = weights * jnp.minimum(1.0, clip / jnp.sqrt(jnp.maximum(squares, 1e-30)))
+        return jax.tree.map(lambda d: jnp.tensordot(share.astype(d.dtype), d, 1), differences)
+
+    def leaf(o: Any, m: Any) -> Any:
+        shape = (-1, *([1] * (m.ndim - 1)))
+        kept = jnp.where(near.reshape(shape), m, jnp.nan)
+        if kind == "median":
+            centre = jnp.nanmedian(kept, axis=0)
+        else:
+            # NaN sorts last: the neighbours come first, and as many are cut at either end of them.
+            ranked, count = jnp.sort(kept, axis=0), jnp.sum(near)
+            cut = jnp.minimum(jnp.floor(trim * count + 1e-6).astype(jnp.int32), (count - 1) // 2)
+            place = jnp.arange(m.shape[0])
+            inside = ((place >= cut) & (place < count - cut)).reshape(shape)
+            centre = jnp.sum(jnp.where(inside, ranked, 0), axis=0) / jnp.maximum(count - 2 * cut, 1)
+        return jnp.where(total > 0, total.astype(o.dtype) * (o - centre), 0)
+
+    return jax.tree.map(leaf, own, messages)

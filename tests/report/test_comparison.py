@@ -1,0 +1,135 @@
+"""Comparisons: who is measured against which Local, what the numbers mean, and that they can come from memory or from folders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import coterie
+from coterie.comparing import compare, compare_into, with_locals
+from coterie.experiment import Experiment
+from coterie.report.comparison import Gain, weighted, worst_tenth
+from coterie.report.tables import COLUMNS, comparison_table, markdown
+from coterie.report.units import bytes_text
+
+CONFIG = {
+    "data": {"name": "digits", "clients": 5},
+    "training": {"rounds": 2, "eval_every": 1, "batch_size": 8},
+    "methods": [{"name": "fedu", "local_steps": 2}, {"name": "pfedme", "local_rounds": 2, "inner_steps": 2}],
+    "seeds": [0, 1],
+}
+
+
+def quiet(sentence: str) -> None:
+    pass
+
+
+def test_every_method_stands_beside_a_local_with_its_own_gradient_work() -> None:
+    fedu, fedavg = coterie.FedU(local_steps=3, lr=0.1), coterie.FedAvg(local_epochs=2, lr=0.2)
+    pfedme = coterie.PFedMe(local_rounds=3, inner_steps=4, personal_lr=0.3)
+    labelled, partner = with_locals([fedu, fedavg, pfedme])
+    methods = [m for _, m in labelled]
+    assert [partner[methods.index(m)] is not None for m in (fedu, fedavg, pfedme)] == [True] * 3
+    for m, steps, epochs, lr, trains in ((fedu, 3, None, 0.1, "sampled"), (fedavg, 1, 2, 0.2, "sampled"), (pfedme, 12, None, 0.3, "all")):
+        place = partner[methods.index(m)]
+        assert place is not None
+        local = methods[place]
+        assert isinstance(local, coterie.Local)
+        assert (local.local_epochs, local.lr, local.trains) == (epochs, lr, trains)
+        assert epochs is not None or local.local_steps == steps
+
+
+def test_one_local_serves_all_with_equal_work() -> None:
+    labelled, partner = with_locals([coterie.FedU(), coterie.FedAvg(), coterie.Global()])
+    assert [label for label, _ in labelled] == ["Local", "FedU", "FedAvg", "Global"]
+    assert partner == [0, 0, 0, 0]
+
+
+def test_namesakes_are_told_apart_by_what_differs() -> None:
+    labelled, _ = with_locals([coterie.FedU(eta=0.1), coterie.FedU(eta=0.2)])
+    assert [label for label, _ in labelled] == ["Local", "FedU (eta=0.1)", "FedU (eta=0.2)"]
+
+
+def test_gain_on_hand_made_numbers() -> None:
+    gain = Gain.of(np.array([[0.1, -0.2, 0.4, np.nan], [0.3, -0.2, 0.0, np.nan]]))
+    assert gain.mean == pytest.approx(0.4 / 6)
+    assert gain.share_gaining == pytest.approx(2 / 3)
+    assert (gain.largest_loss, gain.worst_client) == (pytest.approx(-0.2), 1)
+    assert gain.low < gain.mean < gain.high
+    certain = Gain.of(np.full((3, 5), 0.25))
+    assert (certain.low, certain.high) == (pytest.approx(0.25), pytest.approx(0.25))
+
+
+def test_the_bootstrap_interval_has_about_the_right_width() -> None:
+    """For one seed it is the classical bootstrap of a mean: about ±1.96 standard errors."""
+    values = np.random.default_rng(0).normal(0.3, 1.0, (1, 400))
+    gain = Gain.of(values)
+    error = values.std() / 20
+    assert (gain.high - gain.low) / (2 * 1.96 * error) == pytest.approx(1.0, abs=0.1)
+
+
+def test_small_measures() -> None:
+    scores = np.array([0.5, 0.9, np.nan, 0.7, 0.6, 0.8, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9])
+    assert worst_tenth(scores) == pytest.approx(0.55)  # two of eleven
+    assert weighted(np.array([1.0, 0.0, np.nan]), np.array([3, 1, 0])) == pytest.approx(0.75)
+    assert bytes_text(1_500) == "1.5 kB"
+
+
+def test_memory_and_folders_give_the_same_comparison(tmp_path: Path) -> None:
+    experiment = Experiment.from_config(CONFIG)
+    stored = compare_into(experiment, tmp_path / "here", say=quiet)
+    held = compare(experiment.methods, experiment.federation(), "mlr", seeds=[0, 1], rounds=2, eval_every=1, batch_size=8)
+    for a, b in zip(stored.entries, held.entries, strict=True):
+        assert a.label == b.label
+        for x, y in zip(a.outcomes, b.outcomes, strict=True):
+            assert all(np.array_equal(x.scores[v], y.scores[v], equal_nan=True) for v in x.scores)
+            assert np.array_equal(x.up, y.up)
+            assert x.validation == pytest.approx(y.validation, rel=1e-12)
+    assert (tmp_path / "here" / "table.md").read_text() == markdown(stored)
+
+
+def test_seeds_are_paired_and_differ(tmp_path: Path) -> None:
+    comparison = compare_into(Experiment.from_config(CONFIG), tmp_path / "here", say=quiet)
+    first, second = (entry.outcomes for entry in comparison.entries[:2])
+    assert np.array_equal(first[0].scores["personal"][0], second[0].scores["personal"][0]), "the same initial model at one seed"
+    assert not np.array_equal(first[0].scores["personal"][0], first[1].scores["personal"][0]), "another one at another seed"
+
+
+def test_resplit_draws_a_split_per_seed_shared_by_all_methods(tmp_path: Path) -> None:
+    comparison = compare_into(Experiment.from_config({**CONFIG, "resplit": True}), tmp_path / "here", say=quiet)
+    sizes = [[o.samples.tolist() for o in entry.outcomes] for entry in comparison.entries]
+    assert all(s == sizes[0] for s in sizes)
+    assert sizes[0][0] != sizes[0][1]
+
+
+def test_a_collapsed_run_is_called_that_and_never_a_number(tmp_path: Path) -> None:
+    methods = [{"name": "fedu", "local_steps": 2, "lr": 1e30}, {"name": "fedavg", "local_steps": 2}]
+    comparison = compare_into(Experiment.from_config({**CONFIG, "methods": methods, "seeds": [0]}), tmp_path / "here", say=quiet)
+    rows = {row.label: row for row in comparison.rows()}
+    assert "FedU diverged in round" in str(rows["FedU"].collapsed)
+    assert rows["FedAvg"].collapsed is None
+    text = markdown(comparison)
+    (line,) = [line for line in text.splitlines() if line.startswith("| FedU")]
+    assert "collapsed" in line
+    assert "nan" not in text.lower()
+
+
+def test_without_test_data_there_is_nothing_to_compare() -> None:
+    with pytest.raises(coterie.InvalidInput, match="no test data"):
+        compare(["fedu"], coterie.load("digits", clients=4, test=0.0), rounds=1)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+def test_the_table_fits_the_terminal(width: int) -> None:
+    from rich.console import Console
+
+    comparison = compare([coterie.FedU(local_steps=2)], coterie.load("digits", clients=4), rounds=1, eval_every=1)
+    console = Console(width=width, file=open("/dev/null", "w"), record=True)  # noqa: SIM115, PTH123
+    console.print(comparison_table(comparison, width))
+    text = console.export_text()
+    assert max(len(line) for line in text.splitlines()) <= width
+    assert "…" not in text.split("mean: over")[0]
+    if width == 200:
+        assert all(column in text for column in COLUMNS)
