@@ -57,3 +57,20 @@ def test_links_between_pages_lead_somewhere() -> None:
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_page_of_methods_is_up_to_date() -> None:
+    import runpy
+
+    render = runpy.run_path(str(ROOT / "tools/methods_page.py"))["render"]
+    assert (ROOT / "docs/methods.md").read_text(encoding="utf-8") == render(), "run: python tools/methods_page.py"
+
+
+def test_the_shipped_digits_are_those_of_scikit_learn() -> None:
+    import numpy as np
+
+    datasets = pytest.importorskip("sklearn.datasets", reason="scikit-learn comes with the test extra")
+    theirs = datasets.load_digits()
+    with np.load(ROOT / "src/coterie/data/digits.npz", allow_pickle=False) as ours:
+        assert np.array_equal(ours["x"], theirs.data)
+        assert np.array_equal(ours["y"], theirs.target)

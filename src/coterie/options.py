@@ -13,6 +13,7 @@ import typing
 from typing import Any
 
 import jax
+import numpy as np
 
 from coterie import schedule
 from coterie.errors import InvalidInput, unknown
@@ -131,11 +132,12 @@ def check(owner: str, d: Declared, value: Any) -> Any:
             return None
         raise bad
     if isinstance(value, dict) and d.traced:
-        return schedule.from_config(field, value)
+        value = schedule.from_config(field, value)
     if isinstance(value, schedule.Schedule):
-        if d.traced:
-            return value
-        raise bad
+        if not d.traced:
+            raise bad
+        _check_schedule(field, d, value)
+        return value
     if isinstance(value, str):
         if d.choices is not None:
             if value not in d.choices:
@@ -170,6 +172,20 @@ def check(owner: str, d: Declared, value: Any) -> Any:
     raise bad
 
 
+def _check_schedule(field: str, d: Declared, value: schedule.Schedule) -> None:
+    """A schedule must keep to the range of its option, in the first round and much later (numbers that JAX traces are not looked at)."""
+    numbers = [getattr(value, f.name) for f in dataclasses.fields(value)]
+    if not all(isinstance(n, (int, float)) for n in numbers):
+        return
+    for t in (0, 1, 10**6):
+        try:
+            now = float(value(t))
+        except ZeroDivisionError:
+            now = math.inf
+        if not math.isfinite(now) or (d.above is not None and not now > d.above) or (d.low is not None and now < d.low):
+            raise InvalidInput(f"{field} is the schedule {schedule.to_config(value)}, which is {now:g} in round {t}, but must be {d.allowed}.")
+
+
 class Options:
     """Base of every declared group of options (methods, data sources, models).
 
@@ -183,6 +199,10 @@ class Options:
             if d.hidden:
                 continue
             value = getattr(self, d.name)
+            if isinstance(value, np.generic):
+                value = value.item()
+            if isinstance(value, (list, tuple, set, bytes, complex)):
+                raise InvalidInput(f"{self.name}.{d.name} is {value!r}, but must be {d.allowed}.")
             if value is None or isinstance(value, (bool, int, float, str, dict, schedule.Schedule)):
                 object.__setattr__(self, d.name, check(self.name, d, value))
         self.validate()

@@ -95,7 +95,7 @@ def from_config(field: str, value: dict[str, Any]) -> Schedule:
     """`{kind = "inverse-time", scale = 8.0, shift = 100.0}` as a schedule."""
     given = dict(value)
     kind = given.pop("kind", None)
-    if kind not in KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         raise unknown(f"the kind of schedule in {field},", kind, KINDS)
     cls = KINDS[kind]
     names = [f.name for f in dataclasses.fields(cls)]

@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 
 @jax.tree_util.register_pytree_node_class
@@ -77,13 +78,15 @@ class Vector:
 
     @property
     def dtype(self) -> Any:
-        return jnp.result_type(*self.leaves)
+        return np.result_type(*(leaf.dtype for leaf in self.leaves))
 
     def squared_norm(self) -> Any:
         return sum(jnp.sum(jnp.square(leaf)) for leaf in self.leaves)
 
     def flat(self) -> Any:
         """All scalars as one array of shape (d,), leaves in pytree order."""
+        if all(isinstance(leaf, np.ndarray) for leaf in self.leaves):  # a finished float64 model stays float64 whatever JAX's mode is
+            return np.concatenate([np.ravel(leaf) for leaf in self.leaves])
         return jnp.concatenate([jnp.ravel(leaf) for leaf in self.leaves])
 
     def like(self, flat: Any) -> Vector:

@@ -11,6 +11,7 @@ import coterie
 from coterie import Federation, InvalidInput, Training
 from coterie.engine.loop import LoopSimulator
 from coterie.engine.simulate import Simulator
+from coterie.engine.store import HostStore
 
 RUN: dict[str, Any] = {"rounds": 4, "eval_every": 4, "batch_size": 4, "precision": "float64"}
 
@@ -77,9 +78,12 @@ def test_simulate_many_refuses_what_it_cannot_map(ragged: Federation) -> None:
             coterie.simulate_many([coterie.Local(local_steps=1), other], ragged, **RUN)
 
 
-def test_a_state_in_a_file_needs_a_folder(ragged: Federation) -> None:
-    with pytest.raises(InvalidInput, match=r"training.store is 'file'"):
-        coterie.simulate("local", ragged, rounds=1, store="file")
+def test_without_a_folder_the_file_is_a_temporary_one(ragged: Federation) -> None:
+    result = coterie.simulate(coterie.Local(local_steps=1), ragged, rounds=1, store="file")
+    store = result.simulator.store
+    assert isinstance(store, HostStore)
+    assert isinstance(store.rows, np.memmap)
+    assert store.path is None
 
 
 def test_conditions_are_reported_before_the_run(ragged: Federation) -> None:

@@ -111,7 +111,7 @@ def test_reading_does_not_write() -> None:
 
 def test_a_file_of_many_clients_takes_room_only_for_those_that_trained(tmp_path: Path) -> None:
     path = tmp_path / "rows"
-    store = HostStore(200_000, {"w": np.ones(1000, np.float32)}, path)
+    store = HostStore(200_000, {"w": np.ones(1000, np.float32)}, "file", path)
     store.scatter(np.array([3, 150_000]), {"w": np.full((2, 1000), 5, np.float32)})
     assert isinstance(store.rows, np.memmap)
     store.rows.flush()
@@ -122,9 +122,7 @@ def test_a_file_of_many_clients_takes_room_only_for_those_that_trained(tmp_path:
     assert (store.gather(np.array([150_001]))["w"] == 1).all()
 
 
-def test_a_file_store_needs_a_place(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match=r"training.store is 'file'"):
-        make_store("file", 3, {"w": np.ones(2)})
+def test_a_file_store_needs_a_place_that_can_be_written(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="cannot be written"):
         make_store("file", 3, {"w": np.ones(2)}, tmp_path / "no such folder" / "rows").gather(np.arange(3))
 

@@ -51,11 +51,11 @@ class LpProjBase(Subspace, Star):
             batch = objective.batch(r)
 
             def gradient(x: Vector) -> Vector:
-                inside = penalty.gradient(self.drawn(x) - w, self.p)
+                inside = penalty.gradient(self.difference(x, w, self.p), self.p)
                 return objective.gradient(x, batch) + self.drawn.back(lam * inside, x)
 
             x, gradients = inner.descend(gradient, x, personal_lr, self.inner_steps, tolerance)
-            w = w - lr * lam * penalty.gradient(w - self.drawn(x), self.p)
+            w = w + lr * lam * penalty.gradient(self.difference(x, w, self.p), self.p)
             return (w, x), gradients
 
         (w, x), gradients = inner.rounds(local_round, (received, memory), self.local_rounds)

@@ -7,6 +7,8 @@ from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from scipy.sparse.linalg import LinearOperator, eigsh
 
 from coterie.algorithms.base import Method
 from coterie.coupling import projection
@@ -34,10 +36,24 @@ class Subspace(Method):
         return dataclasses.replace(self, drawn=drawn)  # type: ignore[type-var]
 
     def squared_norm_of_p(self, template: Vector) -> float:
-        """‖P‖², by power iteration on PPᵀ (1 for orthonormal rows)."""
+        """‖P‖², the largest eigenvalue of PPᵀ (1 for orthonormal rows)."""
         if self.projection in ("identity", "orthogonal"):
             return 1.0
-        v = jnp.ones(self.drawn.dsub, template.dtype)
-        for _ in range(20):
-            v = self.drawn(self.drawn.back(v / jnp.linalg.norm(v), template))
-        return float(jnp.linalg.norm(v))
+        apply = jax.jit(lambda v: self.drawn(self.drawn.back(v, template)))
+        n, dtype = self.drawn.dsub, np.dtype(template.dtype)
+        if n <= 32:
+            return float(np.linalg.eigvalsh(np.stack([np.asarray(apply(row)) for row in np.eye(n, dtype=dtype)]).astype(float))[-1])
+        operator = LinearOperator((n, n), matvec=lambda v: np.asarray(apply(v.astype(dtype).reshape(-1)), float), dtype=float)
+        return float(eigsh(operator, k=1, which="LA", return_eigenvectors=False, v0=np.random.default_rng(0).standard_normal(n))[0])
+
+    def difference(self, x: Vector, w: Any, p: float) -> Any:
+        """P x − w. For p < 2, where ψ_p is steep or jumps at 0, what is within the rounding of P x counts as 0.
+
+        Rows of P have length 1, so the rounding of P x is of the order of eps·‖x‖. Without this, two equal models would be torn apart by the sign
+        of a rounding error, and differently so on different machines; at 0 any value between −1 and 1 is a subgradient of |·|.
+        """
+        v = self.drawn(x) - w
+        if p >= 2:
+            return v
+        rounding = 16 * jnp.finfo(v.dtype).eps * jnp.sqrt(x.squared_norm())
+        return jnp.where(jnp.abs(v) <= rounding, 0, v)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import os
 import sys
 import tomllib
@@ -63,11 +64,17 @@ def _apply(settings: list[str] | None, config: dict[str, Any]) -> None:
         table[key] = value
 
 
-def _experiment(path: Path | None, settings: list[str] | None, methods: list[str] | None = None, seeds: list[int] | None = None) -> Any:
+def _experiment(
+    path: Path | None,
+    settings: list[str] | None,
+    methods: list[str] | None = None,
+    seeds: list[int] | None = None,
+    data_dir: Path | None = None,
+) -> Any:
     from coterie.experiment import Experiment
 
     config: dict[str, Any] = Experiment.read(path) if path is not None else {}
-    _apply(settings, config)
+    _apply([*(settings or []), *([f"data.data_dir={json.dumps(str(data_dir))}"] if data_dir else [])], config)
     if methods:
         listed = [*config.get("methods", []), config.pop("method", None)]
         known = {m["name"]: m for m in listed if isinstance(m, dict) and "name" in m}
@@ -80,6 +87,7 @@ def _experiment(path: Path | None, settings: list[str] | None, methods: list[str
 Set = Annotated[
     list[str] | None, typer.Option("--set", "-s", help="Override a value of the experiment, e.g. -s training.rounds=50", show_default=False)
 ]
+DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Where the data set's files lie (else COTERIE_DATA, else the user's cache).")]
 Force = Annotated[bool, typer.Option("--force", help="Write into a folder that is not empty.")]
 
 
@@ -115,6 +123,7 @@ def _compare(compare_into: Any, experiment: Any, folder: Path, *, force: bool) -
 def run(
     experiment: Annotated[Path, typer.Argument(help="A TOML file with [data], [model], [training], [method] (and [graph]).")],
     folder: Annotated[Path | None, typer.Option("--out", "-o", help="The run's folder (default: runs/<name of the file>).")] = None,
+    data_dir: DataDir = None,
     settings: Set = None,
     force: Force = False,
 ) -> None:
@@ -126,7 +135,7 @@ def run(
     from coterie.data import warn_without_test
     from coterie.engine import run as runs
 
-    chosen = _experiment(experiment, settings)
+    chosen = _experiment(experiment, settings, data_dir=data_dir)
     place = folder or Path("runs") / experiment.stem
     if warning := warn_without_test(chosen.federation()):
         say(warning)
@@ -164,6 +173,7 @@ def compare(
     client: Annotated[str | None, typer.Option(help="Your own table: the column that says whose row it is.")] = None,
     target: Annotated[str | None, typer.Option(help="Your own table or folder: the column to predict.")] = None,
     folder: Annotated[Path | None, typer.Option("--out", "-o", help="Where to write (default: runs/<name>-compare).")] = None,
+    data_dir: DataDir = None,
     settings: Set = None,
     force: Force = False,
 ) -> None:
@@ -189,7 +199,7 @@ def compare(
         settings = [f'data.name="{data}"', *(settings or [])]
     if experiment is None and data is None:
         raise InvalidInput("there is nothing to compare on: give an experiment file or --data NAME.")
-    chosen = _experiment(experiment, settings, methods, seeds)
+    chosen = _experiment(experiment, settings, methods, seeds, data_dir)
     name = experiment.stem if experiment is not None else str(data)
     if chosen.name == "experiment":
         chosen = chosen.with_(name=name)

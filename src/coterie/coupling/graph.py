@@ -120,7 +120,10 @@ class Graph:
 def from_matrix(matrix: Any, name: str = "matrix") -> Graph:
     """A graph from a dense or sparse symmetric matrix of weights."""
     if not sp.issparse(matrix):
-        matrix = np.asarray(matrix)
+        try:
+            matrix = np.asarray(matrix)
+        except ValueError:
+            raise InvalidInput("the graph's matrix has rows of different lengths, but must be a square table of numbers.") from None
         if matrix.ndim != 2 or not np.issubdtype(matrix.dtype, np.number):
             raise InvalidInput(f"the graph's matrix has the shape {matrix.shape}, but must be a square table of numbers.")
     return Graph(sp.csr_array(matrix), name)
@@ -165,10 +168,10 @@ def nearest(points: NDArray[Any], neighbours: int, weight: float = 1.0) -> Graph
     from scipy.spatial import cKDTree
 
     _, index = cKDTree(points).query(points, k=neighbours + 1)
-    rows = np.repeat(np.arange(n), neighbours + 1)
-    columns = index.reshape(-1)
-    keep = rows != columns
-    return _from_edges(n, rows[keep], columns[keep], weight, "nearest")
+    # Where points coincide, a client need not be the first in its own list, or in it at all: drop it where it is, else the last.
+    mine = index == np.arange(n)[:, None]
+    mine[~mine.any(1), -1] = True
+    return _from_edges(n, np.repeat(np.arange(n), neighbours), index[~mine], weight, "nearest")
 
 
 def random_graph(clients: int, probability: float, weight: float = 1.0, seed: int = 0) -> Graph:

@@ -100,13 +100,12 @@ class LoopSimulator(Simulator):
             self.hub = method.merge(self.hub, stack([messages[k] for k in sampled]), self._merge_weights(sampled), self.t)
         elif method.exchange == "graph":
             kept = {k: self._mixed(k, kept[k], messages) for k in sampled}
-            if all(sound):  # a model that a pull has blown up is this round's trouble; but who sent NaN is named, not whom it reached
-                sound = [finite(kept[k]) for k in sampled]
         if not pooled:
             for k in trainers:
                 self.remember(k, kept[k])
         ids = np.array(trainers)
-        return Log(ids, np.array(gradients, np.int32), np.array(sound), np.array(bytes_up, np.int32), np.array(finite(self.hub)))
+        after = np.array([finite(kept[k]) for k in trainers])
+        return Log(ids, np.array(gradients, np.int32), np.array(sound), after, np.array(bytes_up, np.int32), np.array(finite(self.hub)))
 
     def _merge_weights(self, sampled: list[int]) -> Any:
         by_samples = getattr(self.method, "weighting", "uniform") == "samples"

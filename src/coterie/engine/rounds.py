@@ -57,6 +57,9 @@ class Log(NamedTuple):
     ids: Any
     gradients: Any
     finite: Any
+    """Whether what each client computed was finite, before anything was mixed."""
+    finite_after: Any
+    """The same of its state after the exchange."""
     up: Any
     """Bytes of the message each client encoded."""
     hub_finite: Any
@@ -103,7 +106,9 @@ def neighbour_pull(method: Method, graph: Coupled, ids: Any, messages: Any, pool
     """Each client's pull from the messages in the pool (sorted by client number), by its weights in the graph."""
     arguments: tuple[Any, ...]
     if graph.dense is not None:
-        arguments = (messages, graph.dense[ids][:, pool_ids])
+        # A pool may be padded by repeating its last client, who counts once.
+        once = jnp.concatenate([jnp.ones(1, bool), pool_ids[1:] != pool_ids[:-1]])
+        arguments = (messages, jnp.where(once, graph.dense[ids][:, pool_ids], 0))
         per_client_numbers = sum(leaf.size for leaf in jax.tree.leaves(pool))
 
         def one(own: Any, weights: Any, place: Any = None) -> Any:
@@ -144,6 +149,7 @@ def one_round(
     `pool_ids` (sorted, including `ids`) and `pool_memories` are the clients whose last models count although they were not sampled.
     """
     received = method.broadcast(hub)
+    mixed = method.exchange == "graph"
     messages, size, memories, gradients, finite = train(spec, method, data, seed, t, received, memories, ids)
     if method.exchange in ("star", "pooled"):
         sent = messages if sampled is None else jax.tree.map(lambda m: m[sampled], messages)
@@ -151,7 +157,7 @@ def one_round(
         by_samples = getattr(method, "weighting", "uniform") == "samples"
         weights = data.size[members].astype(data.x.dtype) if by_samples else jnp.ones(len(members), data.x.dtype)
         hub = method.merge(hub, sent, weights, t)
-    elif method.exchange == "graph":
+    elif mixed:
         if pool_ids is None:
             pool_ids, pool = ids, messages
         else:
@@ -159,7 +165,7 @@ def one_round(
             pool = jax.tree.map(lambda p, m: p.at[place].set(m), jax.vmap(method.message)(pool_memories), messages)
         pulls = neighbour_pull(method, graph, ids, messages, pool_ids, pool)
         memories = jax.vmap(method.absorb, (0, 0, None))(memories, pulls, t)
-    return hub, memories, Log(ids, gradients, finite, size, all_finite(hub))
+    return hub, memories, Log(ids, gradients, finite, jax.vmap(all_finite)(memories) if mixed else finite, size, all_finite(hub))
 
 
 def round_cohort(spec: Spec, seed: Any, t: Any) -> Any:
@@ -215,11 +221,24 @@ compiled_round = jax.jit(one_round, static_argnums=(0,))
 
 
 def _mapped_block(
-    spec: Spec, length: int, axes: Any, method: Method, data: Data, graph: Coupled, seeds: Any, hub: Any, rows: Any, t0: Any, count: Any
+    spec: Spec,
+    length: int,
+    axes: tuple[int | None, ...],
+    method: Method,
+    data: Data,
+    graph: Coupled,
+    seeds: Any,
+    hub: Any,
+    rows: Any,
+    t0: Any,
+    count: Any,
 ) -> Any:
-    run = partial(rounds_block, spec, length)
-    in_axes = (jax.tree.unflatten(jax.tree.structure(method), list(axes)), None, None, 0, 0, 0, None, None)
-    return jax.vmap(run, in_axes=in_axes)(method, data, graph, seeds, hub, rows, t0, count)
+    leaves, structure = jax.tree.flatten(method)
+
+    def run(leaves: Any, seed: Any, hub: Any, rows: Any) -> Any:
+        return rounds_block(spec, length, jax.tree.unflatten(structure, leaves), data, graph, seed, hub, rows, t0, count)
+
+    return jax.vmap(run, in_axes=(list(axes), 0, 0, 0))(leaves, seeds, hub, rows)
 
 
 compiled_mapped_block = jax.jit(_mapped_block, static_argnums=(0, 1, 2), donate_argnums=(7, 8))

@@ -13,7 +13,7 @@ import contextlib
 import dataclasses
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -213,34 +213,44 @@ class Simulator:
         """Bill the rounds of a block and look for clients that blew up."""
         for i in range(count):
             log = jax.tree.map(lambda leaf: leaf[i], logs)  # noqa: B023
-            if not log.finite.all() or not log.hub_finite:
-                pooled = self.method.exchange == "pooled"
-                bad = [] if pooled else log.ids[~log.finite].tolist()
+            if not (log.finite.all() and log.finite_after.all() and log.hub_finite):
+                # Those whose own work went wrong come first; only when all was well before mixing do we name whom the mixing broke.
+                wrong = ~log.finite if not log.finite.all() else ~log.finite_after
+                bad = [] if self.method.exchange == "pooled" else log.ids[wrong].tolist()
                 broken = [str(c) for c in self.conditions() if not c.holds]
                 self.t += 1
                 raise Diverged(self.method.title, self.t, bad, broken)
-            ids, up, down = self._bill(log)
-            self.ledger.add(self.t, ids, up, down, log.gradients)
+            self.ledger.add(self.t, *self._bill(log))
             self.dirty[log.ids] = self.method.exchange != "pooled"
             self.t += 1
 
-    def _bill(self, log: Log) -> tuple[Any, Any, Any]:
+    def _bill(self, log: Log) -> tuple[Any, Any, Any, Any]:
+        """Clients, bytes up, bytes down, gradients of one round."""
         method, size = self.method, log.up.astype(np.int64)
+        members = np.asarray(_cohort(self.spec, self.seed, self.t)) if method.trains_all or method.exchange == "pooled" else log.ids
         if method.exchange == "none":
-            return log.ids, 0, 0
+            return log.ids, 0, 0, log.gradients
         if method.exchange == "pooled":
-            fed = self.federation
-            sample = size_of((fed.train.x[:1].astype(self.training.precision), fed.train.y[:1]))
-            return np.arange(self.spec.clients), fed.train.sizes * sample if self.t == 0 else 0, 0
+            # A pooled step looks at as many samples as one step of each member of a cohort.
+            everyone = np.arange(self.spec.clients)
+            return everyone, self._data_bytes if self.t == 0 else 0, 0, np.where(np.isin(everyone, members), log.gradients, 0)
         if method.exchange == "star":
-            members = np.asarray(_cohort(self.spec, self.seed, self.t)) if method.trains_all else log.ids
-            return log.ids, np.where(np.isin(log.ids, members), size, 0), self._down
+            return log.ids, np.where(np.isin(log.ids, members), size, 0), self._down, log.gradients
         if method.hub_between:
-            return log.ids, size, size
+            return log.ids, size, size, log.gradients
         assert self.graph is not None
-        near = self.graph.weights
-        received = (near[log.ids] > 0).astype(np.int64) @ _scatter(size, log.ids, self.spec.clients)
-        return log.ids, size * self.graph.degrees[log.ids], received
+        return log.ids, size * self.graph.degrees, self._adjacency @ size, log.gradients  # without a hub all take part
+
+    @cached_property
+    def _adjacency(self) -> Any:
+        assert self.graph is not None
+        return (self.graph.weights > 0).astype(np.int64)
+
+    @cached_property
+    def _data_bytes(self) -> NDArray[np.int64]:
+        """What each client's training data takes, in the precision of the run."""
+        train = self.federation.train
+        return train.sizes * size_of((train.x[:1].astype(self.training.precision), train.y[:1]))
 
     # -- looking ----------------------------------------------------------------------------------------------------------
 
@@ -274,12 +284,6 @@ class Simulator:
 
             everyone = np.arange(self.spec.clients)
             return jax.vmap(one)(everyone, self.store.gather(everyone)).map(np.asarray)
-
-
-def _scatter(values: NDArray[Any], ids: NDArray[Any], n: int) -> NDArray[np.int64]:
-    out = np.zeros(n, np.int64)
-    out[ids] = values
-    return out
 
 
 _cohort = jax.jit(engine_rounds.round_cohort, static_argnums=(0,))

@@ -7,6 +7,7 @@ common initial one until it is first written.
 from __future__ import annotations
 
 import math
+import tempfile
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -75,8 +76,8 @@ class DeviceStore:
 class HostStore:
     """Rows in host memory (kind "host") or in a memory-mapped scratch file (kind "file")."""
 
-    def __init__(self, clients: int, initial: Any, path: Path | None = None) -> None:
-        self.kind = "file" if path else "host"
+    def __init__(self, clients: int, initial: Any, kind: str = "host", path: Path | None = None) -> None:
+        self.kind = kind
         self.clients, self.format = clients, RowFormat(initial)
         self.default = self.format.initial_row() if self.format.bytes else np.zeros(0, np.uint8)
         self.touched = np.zeros(clients, bool)
@@ -86,11 +87,12 @@ class HostStore:
     def rows(self) -> NDArray[np.uint8]:
         """(N, bytes per client); made when first needed, so that nothing is written before a run begins."""
         shape = (self.clients, self.format.bytes)
-        if self.path is None or not math.prod(shape):
+        if self.kind == "host" or not math.prod(shape):
             return np.zeros(shape, np.uint8)
         try:
             # Scratch only: after a crash it is rebuilt from checkpoints, never trusted. Untouched parts stay holes in the file.
-            return np.memmap(self.path, np.uint8, "w+", shape=shape)
+            where: Any = self.path if self.path is not None else tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the map
+            return np.memmap(where, np.uint8, "w+", shape=shape)
         except OSError as error:
             raise InvalidInput(f"the store file {self.path} cannot be written: {error.strerror or error}.") from None
 
@@ -117,8 +119,4 @@ Store = DeviceStore | HostStore
 def make_store(kind: str, clients: int, initial: Any, path: Path | None = None) -> Store:
     if kind == "device":
         return DeviceStore(clients, initial)
-    if kind == "file":
-        if path is None:
-            raise InvalidInput("training.store is 'file', but there is no folder to keep the file in; give one.")
-        return HostStore(clients, initial, path)
-    return HostStore(clients, initial)
+    return HostStore(clients, initial, kind, path)
