@@ -10,7 +10,8 @@ from coterie.algorithms import METHODS
 PAGE = Path(__file__).parents[1] / "docs" / "methods.md"
 HEAD = """# Methods
 
-Made by `python tools/methods_page.py` from the code; `coterie show NAME` prints the same. Floats are traced (another value compiles nothing new) and may be schedules.
+Made by `python tools/methods_page.py` from the code; `coterie show NAME` prints the same. Floats are traced (another value compiles nothing
+new) and may be schedules.
 """
 
 
@@ -22,7 +23,7 @@ def render() -> str:
         for d in cls.public().values():
             allowed = d.allowed + (", or a schedule" if d.traced else "")
             default = "–" if d.default is None else d.default
-            rows.append(f"| `{d.name}` | {d.symbol} | {default} | {allowed} | {d.help} |".replace("‖·‖", "‖·‖"))
+            rows.append(f"| `{d.name}` | {d.symbol} | {default} | {allowed} | {d.help} |")
         parts.append("\n".join(rows) + "\n")
     return "\n".join(parts)
 
