@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from coterie.data.base import get_source
+from coterie.engine.simulate import build_model
 from coterie.errors import InvalidInput
 from coterie.experiment import Experiment
 
@@ -52,16 +53,17 @@ def own_data(path: Path, client: str | None, target: str | None, methods: list[s
         if client is None:
             raise InvalidInput(f"{str(path)!r} is your own table: say which column names the client with --client.")
         data = {"name": "table", "path": str(path), "client": client, "target": target}
-    count = get_source(data["name"], {k: v for k, v in data.items() if k != "name"}).load(0).clients
-    eta = min(0.03, 0.5 / max(count, 1))
+    federation = get_source(data["name"], {k: v for k, v in data.items() if k != "name"}).load(0)
+    eta = min(0.03, 0.5 / federation.clients)
+    dsub = max(1, min(50, build_model("mlr", federation).parameters() // 2))
     defaults: dict[str, dict[str, Any]] = {
         "local": {},
         "fedavg": {},
         "pfedme": {**INNER, "lam": 5.0, "lr": 0.3, "personal_lr": 0.05},
         "fedu": {"eta": eta},
         "fedu, weaker": {"eta": eta / 10},
-        "lp-proj-2": {**INNER, "lam": 1.0, "lr": 0.3, "personal_lr": 0.05, "projection": "orthogonal"},
-        "graph-proj": {"eta": eta},
+        "lp-proj-2": {**INNER, "lam": 1.0, "lr": 0.3, "personal_lr": 0.05, "projection": "orthogonal", "dsub": dsub},
+        "graph-proj": {"eta": eta, "dsub": dsub},
     }
     return {
         "name": path.stem,

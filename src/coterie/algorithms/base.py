@@ -19,8 +19,8 @@ from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, TypeVar, dataclass_transform
 
 import jax
-import jax.numpy as jnp
 
+from coterie.coupling import merges
 from coterie.errors import InvalidInput, unknown
 from coterie.objective import Objective
 from coterie.options import Options, option, traced_dataclass
@@ -170,12 +170,6 @@ def get_method(name: str, options: dict[str, Any] | None = None) -> Method:
 # -- pieces that several methods share ------------------------------------------------------------------------------------
 
 
-def weighted_mean(messages: Any, weights: Any) -> Any:
-    """Σ_k weight_k · message_k / Σ_k weight_k, leaf by leaf."""
-    share = weights / jnp.sum(weights)
-    return jax.tree.map(lambda m: jnp.tensordot(share.astype(m.dtype), m, 1), messages)
-
-
 def beta_mix(old: Any, new: Any, beta: Any) -> Any:
     """(1 − β)·old + β·new, exact for β = 1."""
     return jax.tree.map(lambda a, b: b + (1.0 - beta) * (a - b), old, new)
@@ -218,8 +212,14 @@ class Star(Method):
     beta: Number = option(1.0, "weight of the new mean at the hub: w ← (1−β)w + β·mean", symbol="β", above=0)
     weighting: str = option("uniform", "what a client counts in the mean: alike, or by its training samples", choices=("uniform", "samples"))
 
+    merging: str = option("mean", "what the hub takes of the messages: their mean, or something that withstands liars", choices=merges.KINDS)
+    trim: float = option(0.1, 'merging "trimmed": the share cut off at either end', low=0, high=0.5, static=True)
+    liars: int = option(1, 'merging "krum" and "multi-krum": how many liars to withstand', symbol="f", low=0)
+    clip: Number = option(1.0, 'merging "clipping": the length to which each difference to the old model is cut', above=0)
+
     def merge(self, hub: Any, messages: Any, weights: Any, t: Any) -> Any:
-        return beta_mix(hub, weighted_mean(messages, weights), at(self.beta, t))
+        settings = merges.Settings(self.merging, self.trim, self.liars, at(self.clip, t))
+        return beta_mix(hub, merges.robust_merge(settings, hub, messages, weights), at(self.beta, t))
 
 
 def need(condition: bool, sentence: str) -> None:

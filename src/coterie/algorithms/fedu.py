@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any, ClassVar
 
 from coterie.algorithms.base import Condition, LocalSGD, Step, first_value, method
-from coterie.coupling import penalty
+from coterie.coupling import merges, penalty
 from coterie.objective import Objective
 from coterie.options import option
 from coterie.schedule import Number, at
@@ -25,6 +25,12 @@ class GraphMethod(LocalSGD):
     eta: Number = option(0.01, "strength of the coupling", symbol="η", low=0)
     mix_lr: Number | None = option(None, "step of the mixing; nothing: μR as in the paper, R as given in steps or epochs", symbol="μ̃", above=0)
 
+    mixing: str = option(
+        "sum", "how neighbours pull: all of them, or made robust against liars among them", choices=("sum", "median", "trimmed", "clipping")
+    )
+    trim: float = option(0.1, 'mixing "trimmed": the share of neighbours cut off at either end', low=0, high=0.5, static=True)
+    clip: float = option(1.0, 'mixing "clipping": the length to which each difference is cut', above=0)
+
     def mixing_step(self, t: Any) -> Any:
         """μ̃ η."""
         step = at(self.lr, t) * self.R if self.mix_lr is None else at(self.mix_lr, t)
@@ -41,7 +47,19 @@ class GraphMethod(LocalSGD):
         return memory
 
     def pull(self, own: Any, messages: Any, weights: Any) -> Any:
-        return penalty.pull(own, messages, weights, 2)
+        if self.mixing == "sum":
+            return penalty.pull(own, messages, weights, self.exponent)
+        return merges.robust_pull(self.mixing, own, messages, weights, self.exponent, trim=self.trim, clip=self.clip)
+
+    @property
+    def exponent(self) -> float:
+        """p of the penalty."""
+        return 2.0
+
+    @property
+    def pulls_linearly(self) -> bool:
+        """True when the pulls on all clients are one matrix product."""
+        return self.exponent == 2 and self.mixing == "sum"
 
     def absorb(self, memory: Vector, pull: Any, t: Any) -> Vector:
         return memory - self.mixing_step(t) * pull

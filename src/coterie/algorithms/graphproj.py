@@ -7,7 +7,6 @@ from typing import Any
 from coterie.algorithms.base import method
 from coterie.algorithms.fedu import GraphMethod
 from coterie.algorithms.subspace import Subspace
-from coterie.coupling import penalty
 from coterie.options import option
 from coterie.vector import Vector
 
@@ -48,8 +47,9 @@ class GraphProj(Subspace, GraphMethod):
     def message(self, memory: Vector) -> Any:
         return self.drawn(memory)
 
-    def pull(self, own: Any, messages: Any, weights: Any) -> Any:
-        return penalty.pull(own, messages, weights, self.p)
+    @property
+    def exponent(self) -> float:
+        return self.p
 
     def absorb(self, memory: Vector, pull: Any, t: Any) -> Vector:
         return memory - self.mixing_step(t) * self.drawn.back(pull, memory)

@@ -123,7 +123,7 @@ def neighbour_pull(method: Method, graph: Coupled, ids: Any, messages: Any, pool
         def one(own: Any, weights: Any, place: Any = None) -> Any:
             return method.pull(own, jax.tree.map(lambda m: m[place], pool), weights)
 
-    linear = getattr(method, "p", 2) == 2 and graph.dense is not None  # one matrix product, nothing per pair
+    linear = getattr(method, "pulls_linearly", False) and graph.dense is not None  # one matrix product, nothing per pair
     group = len(ids) if linear else max(1, PULL_NUMBERS // max(1, per_client_numbers))
     if group >= len(ids):
         return jax.vmap(one)(*arguments)

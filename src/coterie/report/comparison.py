@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from coterie.data.federation import Federation
 from coterie.report.outcome import Outcome
-from coterie.report.units import bytes_text
+from coterie.report.units import bytes_text, score_number
 
 Array = NDArray[Any]
 BOOTSTRAPS = 2000
@@ -170,8 +170,9 @@ class Comparison:
         helped = [self.client_name(int(k)) for k in order[::-1] if each[k] > 0]
         hurt = [self.client_name(int(k)) for k in order if each[k] < 0]
         n = int((~np.isnan(each)).sum())
-        mine = unit * float(np.mean([np.nanmean(o.last()) for o in best.outcomes]))
-        alone = unit * float(np.mean([np.nanmean(o.last()) for o in best.local]))
+        mine = score_number(float(np.mean([np.nanmean(o.last()) for o in best.outcomes])), unit)
+        alone = score_number(float(np.mean([np.nanmean(o.last()) for o in best.local])), unit)
+        mean, low, high = (score_number(v, unit, signed=True) for v in (gain.mean, gain.low, gain.high))
         cost = np.mean([(o.up[-1] + o.down[-1]) / self.federation.clients for o in best.outcomes])
         verdict = "Federating helps" if gain.low > 0 else "Federating hurts" if gain.high < 0 else "Federating makes no clear difference"
 
@@ -179,16 +180,15 @@ class Comparison:
             return f" ({', '.join(names[:5])}{', …' if len(names) > 5 else ''})" if names else ""
 
         return (
-            f"{verdict}: {best.label}, the best of {len(federated)} methods on {'validation' if validated else 'test'} data, scores {mine:.2f} "
-            f"on test data against {alone:.2f} for training alone with equal gradient steps, {unit * gain.mean:+.2f}{name} (95% interval "
-            f"{unit * gain.low:+.2f} to {unit * gain.high:+.2f}). It helps {len(helped)} of {n} clients{some(helped)} and hurts "
+            f"{verdict}: {best.label}, the best of {len(federated)} methods on {'validation' if validated else 'test'} data, scores {mine} "
+            f"on test data against {alone} for training alone with equal gradient steps, {mean}{name} (95% interval "
+            f"{low} to {high}). It helps {len(helped)} of {n} clients{some(helped)} and hurts "
             f"{len(hurt)}{some(hurt)}; the others are unchanged. It costs each client {bytes_text(float(cost))} in all, sent and received."
         )
 
     def verdict(self) -> list[str]:
         """In words: does federating help, and whom does it hurt?"""
-        unit = 100.0 if self.score_name == "accuracy" else 1.0
-        name = "points" if unit == 100.0 else ""
+        unit, name = (100.0, " points") if self.score_name == "accuracy" else (1.0, "")
         out = []
         for row in self.rows():
             g = row.gain
@@ -196,9 +196,9 @@ class Comparison:
                 out.append(f"{row.label}: collapsed ({row.collapsed})")
             elif g is not None:
                 sure = "helps" if g.low > 0 else "hurts" if g.high < 0 else "makes no clear difference"
+                mean, low, high, loss = (score_number(v, unit, signed=True) for v in (g.mean, g.low, g.high, g.largest_loss))
                 out.append(
-                    f"{row.label} {sure}: {unit * g.mean:+.2f} {name} against training alone with equal gradient steps (95% interval "
-                    f"{unit * g.low:+.2f} to {unit * g.high:+.2f}); {g.share_gaining:.0%} of the clients gain, the largest loss is "
-                    f"{unit * g.largest_loss:+.2f} ({self.client_name(g.worst_client)})."
+                    f"{row.label} {sure}: {mean}{name} against training alone with equal gradient steps (95% interval {low} to {high}); "
+                    f"{g.share_gaining:.0%} of the clients gain, the largest loss is {loss} ({self.client_name(g.worst_client)})."
                 )
         return out

@@ -5,12 +5,18 @@ from __future__ import annotations
 from rich.table import Table
 
 from coterie.report.comparison import Comparison, Row, Spread
-from coterie.report.units import bytes_text
+from coterie.report.units import bytes_text, score_number
 
 
-def score_text(value: Spread, unit: float, digits: int = 2) -> str:
-    text = f"{unit * value.mean:.{digits}f}"
-    return f"{text} ± {unit * value.std:.{digits}f}" if value.count > 1 else text
+def score_text(value: Spread, unit: float) -> str:
+    text = score_number(value.mean, unit)
+    return f"{text} ± {score_number(value.std, unit)}" if value.count > 1 else text
+
+
+def variance_text(value: Spread, unit: float) -> str:
+    digits = ".1f" if unit == 100 else ".2g"
+    text = f"{unit**2 * value.mean:{digits}}"
+    return f"{text} ± {unit**2 * value.std:{digits}}" if value.count > 1 else text
 
 
 COLUMNS = ("method", "mean", "by samples", "worst 10%", "variance", "gain over Local", "gaining", "largest loss", "up", "down", "seconds")
@@ -25,13 +31,14 @@ def cells(row: Row, unit: float) -> list[str]:
     gain = ["", "", ""]
     if row.gain is not None:
         g = row.gain
-        gain = [f"{unit * g.mean:+.2f} [{unit * g.low:+.2f}, {unit * g.high:+.2f}]", f"{g.share_gaining:.0%}", f"{unit * g.largest_loss:+.2f}"]
+        mean, low, high, loss = (score_number(v, unit, signed=True) for v in (g.mean, g.low, g.high, g.largest_loss))
+        gain = [f"{mean} [{low}, {high}]", f"{g.share_gaining:.0%}", loss]
     return [
         row.label,
         score_text(row.mean, unit),
         score_text(row.weighted, unit),
         score_text(row.worst, unit),
-        score_text(row.variance, unit**2, 1),
+        variance_text(row.variance, unit),
         *gain,
         bytes_text(row.up),
         bytes_text(row.down),
@@ -43,7 +50,7 @@ def _lines(comparison: Comparison, unit: float) -> list[list[str]]:
     lines = [cells(row, unit) for row in comparison.rows()]
     majority = comparison.majority()
     if majority is not None:
-        lines.append(["(majority class)", f"{unit * majority:.2f}", *[""] * (len(COLUMNS) - 2)])
+        lines.append(["(majority class)", score_number(majority, unit), *[""] * (len(COLUMNS) - 2)])
     return lines
 
 

@@ -14,3 +14,13 @@ def bytes_text(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
         count /= 1000
     raise AssertionError
+
+
+def score_number(value: float, unit: float, *, signed: bool = False) -> str:
+    """A score for people: accuracies (unit 100) with two decimals, errors (unit 1) with three significant digits.
+
+    >>> score_number(0.98765, 100), score_number(-0.012345, 1), score_number(0.5, 100, signed=True)
+    ('98.77', '-0.0123', '+50.00')
+    """
+    sign = "+" if signed else ""
+    return f"{unit * value:{sign}.2f}" if unit == 100 else f"{value:{sign}.3g}"

@@ -23,6 +23,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from coterie.coupling import penalty
+
 KINDS = ("mean", "median", "trimmed", "krum", "multi-krum", "geometric-median", "clipping")
 WEISZFELD_STEPS = 32
 
@@ -89,13 +91,17 @@ def multi_krum(messages: Any, liars: int) -> Any:
     return jax.tree.map(lambda m: m[chosen].mean(0), messages)
 
 
+def _squares(differences: Any) -> Any:
+    """‖d_k‖² over all leaves, one number per message."""
+    return sum(jnp.sum(jnp.square(d.reshape(d.shape[0], -1)), axis=1) for d in jax.tree.leaves(differences))
+
+
 def geometric_median(messages: Any, weights: Any) -> Any:
     """argmin_z Σ weight_k ‖m_k − z‖, by Weiszfeld's iteration from the coordinate-wise median."""
 
     def step(_: Any, z: Any) -> Any:
         differences = jax.tree.map(lambda m, c: m - c, messages, z)
-        squares = sum(jnp.sum(jnp.square(d.reshape(d.shape[0], -1)), axis=1) for d in jax.tree.leaves(differences))
-        return weighted_mean(messages, weights / jnp.sqrt(jnp.maximum(squares, 1e-12)))
+        return weighted_mean(messages, weights / jnp.sqrt(jnp.maximum(_squares(differences), 1e-12)))
 
     return lax.fori_loop(0, WEISZFELD_STEPS, step, median(messages))
 
@@ -103,8 +109,7 @@ def geometric_median(messages: Any, weights: Any) -> Any:
 def clipped_mean(old: Any, messages: Any, weights: Any, clip: Any) -> Any:
     """old + mean of (m_k − old), each cut to length at most `clip`."""
     differences = jax.tree.map(lambda m, o: m - o, messages, old)
-    squares = sum(jnp.sum(jnp.square(d.reshape(d.shape[0], -1)), axis=1) for d in jax.tree.leaves(differences))
-    factor = jnp.minimum(1.0, clip / jnp.sqrt(jnp.maximum(squares, 1e-30)))
+    factor = jnp.minimum(1.0, clip / jnp.sqrt(jnp.maximum(_squares(differences), 1e-30)))
     share = factor * weights / jnp.sum(weights)
     return jax.tree.map(lambda o, d: o + jnp.tensordot(share.astype(d.dtype), d, 1), old, differences)
 
@@ -123,29 +128,35 @@ def robust_merge(settings: Settings, old: Any, messages: Any, weights: Any) -> A
     return makers[settings.kind]()
 
 
-def robust_pull(kind: str, own: Any, messages: Any, weights: Any, *, trim: float = 0.1, clip: Any = 1.0) -> Any:
-    """The pull of the neighbours on a client, Σ a_l (own − m_l), made robust: (Σ a)·(own − centre) with a median or trimmed mean of the
-    neighbours as centre, or each difference cut to length `clip`. Messages with weight 0 are no neighbours."""
+def robust_pull(kind: str, own: Any, messages: Any, weights: Any, p: float, *, trim: float = 0.1, clip: Any = 1.0) -> Any:
+    """The pull of the neighbours on a client, Σ a_l ψ_p(own − m_l), made robust. Messages with weight 0 are no neighbours.
+
+    "median", "trimmed": (Σ a)·ψ_p(own − centre), with the coordinate-wise median or trimmed mean of the neighbours as centre (their weights tell only
+    who is a neighbour); "clipping": each difference is cut to length `clip` before ψ_p.
+    """
     near = weights > 0
-    total = jnp.sum(weights)
     if kind == "clipping":
         differences = jax.tree.map(lambda o, m: o[None] - m, own, messages)
-        squares = sum(jnp.sum(jnp.square(d.reshape(d.shape[0], -1)), axis=1) for d in jax.tree.leaves(differences))
-        share = weights * jnp.minimum(1.0, clip / jnp.sqrt(jnp.maximum(squares, 1e-30)))
-        return jax.tree.map(lambda d: jnp.tensordot(share.astype(d.dtype), d, 1), differences)
+        factor = jnp.minimum(1.0, clip / jnp.sqrt(jnp.maximum(_squares(differences), 1e-30)))
+
+        def cut(d: Any) -> Any:
+            shape = (-1, *([1] * (d.ndim - 1)))
+            return jnp.tensordot(weights.astype(d.dtype), penalty.gradient(d * factor.reshape(shape).astype(d.dtype), p), 1)
+
+        return jax.tree.map(cut, differences)
 
     def leaf(o: Any, m: Any) -> Any:
         shape = (-1, *([1] * (m.ndim - 1)))
-        kept = jnp.where(near.reshape(shape), m, jnp.nan)
+        kept = jnp.where(near.reshape(shape), m, jnp.nan)  # NaN sorts last and is left out of medians
         if kind == "median":
             centre = jnp.nanmedian(kept, axis=0)
         else:
-            # NaN sorts last: the neighbours come first, and as many are cut at either end of them.
             ranked, count = jnp.sort(kept, axis=0), jnp.sum(near)
-            cut = jnp.minimum(jnp.floor(trim * count + 1e-6).astype(jnp.int32), (count - 1) // 2)
+            cut = jnp.minimum(jnp.floor(trim * count + 1e-6).astype(jnp.int32), jnp.maximum(count - 1, 0) // 2)
             place = jnp.arange(m.shape[0])
             inside = ((place >= cut) & (place < count - cut)).reshape(shape)
             centre = jnp.sum(jnp.where(inside, ranked, 0), axis=0) / jnp.maximum(count - 2 * cut, 1)
-        return jnp.where(total > 0, total.astype(o.dtype) * (o - centre), 0)
+        total = jnp.sum(weights).astype(o.dtype)
+        return jnp.where(jnp.any(near), total * penalty.gradient(o - centre, p), 0)
 
     return jax.tree.map(leaf, own, messages)

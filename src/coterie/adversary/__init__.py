@@ -1,1 +1,0 @@
-"""Robust merges (and, to come, attacks)."""
