@@ -11,7 +11,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "methods.md"
 HEAD = """# Methods
 
 Made by `python tools/methods_page.py` from the code; `coterie show NAME` prints the same. Floats are traced (another value compiles nothing
-new) and may be schedules.
+new); where it says so, a schedule over the rounds may be given.
 """
 
 
@@ -21,7 +21,7 @@ def render() -> str:
         parts.append(f"## {cls.title} (`{name}`)\n\n{cls.paper}\n\n```text\n{inspect.cleandoc(cls.__doc__ or '')}\n```\n")
         rows = ["| option | symbol | default | allowed | meaning |", "|---|---|---|---|---|"]
         for d in cls.public().values():
-            allowed = d.allowed + (", or a schedule" if d.traced else "")
+            allowed = d.allowed + (", or a schedule" if d.schedulable else "")
             default = "–" if d.default is None else d.default
             rows.append(f"| `{d.name}` | {d.symbol} | {default} | {allowed} | {d.help} |")
         parts.append("\n".join(rows) + "\n")

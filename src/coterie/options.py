@@ -65,6 +65,11 @@ class Declared:
         return self.hidden or (float in self.kinds and not self.static)
 
     @property
+    def schedulable(self) -> bool:
+        """True for options declared as Number: a value per round may be given."""
+        return schedule.Schedule in self.kinds
+
+    @property
     def optional(self) -> bool:
         return type(None) in self.kinds
 
@@ -131,10 +136,10 @@ def check(owner: str, d: Declared, value: Any) -> Any:
         if d.optional:
             return None
         raise bad
-    if isinstance(value, dict) and d.traced:
+    if isinstance(value, dict) and d.schedulable:
         value = schedule.from_config(field, value)
     if isinstance(value, schedule.Schedule):
-        if not d.traced:
+        if not d.schedulable:
             raise bad
         _check_schedule(field, d, value)
         return value

@@ -245,7 +245,7 @@ def show(name: Annotated[str, typer.Argument(help="A method, data set or model."
         table.add_column(column)
     for d in cls.public().values():
         default = "–" if d.default is None else "(required)" if not isinstance(d.default, (int, float, str, bool)) else str(d.default)
-        table.add_row(d.name, d.symbol, default, d.allowed + (", or a schedule" if d.traced else ""), d.help)
+        table.add_row(d.name, d.symbol, default, d.allowed + (", or a schedule" if d.schedulable else ""), d.help)
     out.print(table)
 
 
