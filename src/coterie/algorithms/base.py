@@ -213,7 +213,7 @@ class Star(Method):
     weighting: str = option("uniform", "what a client counts in the mean: alike, or by its training samples", choices=("uniform", "samples"))
 
     merging: str = option("mean", "what the hub takes of the messages: their mean, or something that withstands liars", choices=merges.KINDS)
-    trim: float = option(0.1, 'merging "trimmed": the share cut off at either end', low=0, high=0.5, static=True)
+    trim: float = option(0.1, 'merging "trimmed": the share cut off at either end', low=0, high=0.5)
     liars: int = option(1, 'merging "krum" and "multi-krum": how many liars to withstand', symbol="f", low=0)
     clip: Number = option(1.0, 'merging "clipping": the length to which each difference to the old model is cut', above=0)
 

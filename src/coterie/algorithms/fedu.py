@@ -28,7 +28,7 @@ class GraphMethod(LocalSGD):
     mixing: str = option(
         "sum", "how neighbours pull: all of them, or made robust against liars among them", choices=("sum", "median", "trimmed", "clipping")
     )
-    trim: float = option(0.1, 'mixing "trimmed": the share of neighbours cut off at either end', low=0, high=0.5, static=True)
+    trim: float = option(0.1, 'mixing "trimmed": the share of neighbours cut off at either end', low=0, high=0.5)
     clip: float = option(1.0, 'mixing "clipping": the length to which each difference is cut', above=0)
 
     def mixing_step(self, t: Any) -> Any:

@@ -33,7 +33,7 @@ class Settings(NamedTuple):
     """Of a robust merge: which, and how much it distrusts."""
 
     kind: str = "mean"
-    trim: float = 0.1
+    trim: Any = 0.1
     liars: int = 1
     clip: Any = 1.0
 
@@ -49,15 +49,17 @@ def median(messages: Any) -> Any:
     return jax.tree.map(lambda m: jnp.median(m, axis=0), messages)
 
 
-def trimmed_mean(messages: Any, trim: float) -> Any:
-    """Coordinate-wise mean without the ⌊trim·n⌋ smallest and largest values; at least one or two remain."""
+def _inner_mean(ranked: Any, count: Any, trim: Any) -> Any:
+    """Mean over axis 0 of the first `count` sorted values without the ⌊trim·count⌋ at either end; at least one or two remain."""
+    cut = jnp.minimum(jnp.floor(trim * count + 1e-6).astype(jnp.int32), jnp.maximum(count - 1, 0) // 2)
+    place = jnp.arange(ranked.shape[0])
+    inside = ((place >= cut) & (place < count - cut)).reshape(-1, *([1] * (ranked.ndim - 1)))
+    return jnp.sum(jnp.where(inside, ranked, 0), axis=0) / jnp.maximum(count - 2 * cut, 1).astype(ranked.dtype)
 
-    def leaf(m: Any) -> Any:
-        n = m.shape[0]
-        cut = min(int(trim * n + 1e-9), (n - 1) // 2)
-        return jnp.sort(m, axis=0)[cut : n - cut].mean(0)
 
-    return jax.tree.map(leaf, messages)
+def trimmed_mean(messages: Any, trim: Any) -> Any:
+    """Coordinate-wise mean without the share `trim` of the smallest and of the largest values."""
+    return jax.tree.map(lambda m: _inner_mean(jnp.sort(m, axis=0), m.shape[0], trim), messages)
 
 
 def squared_distances(messages: Any) -> Any:
@@ -128,7 +130,7 @@ def robust_merge(settings: Settings, old: Any, messages: Any, weights: Any) -> A
     return makers[settings.kind]()
 
 
-def robust_pull(kind: str, own: Any, messages: Any, weights: Any, p: float, *, trim: float = 0.1, clip: Any = 1.0) -> Any:
+def robust_pull(kind: str, own: Any, messages: Any, weights: Any, p: float, *, trim: Any = 0.1, clip: Any = 1.0) -> Any:
     """The pull of the neighbours on a client, Σ a_l ψ_p(own − m_l), made robust. Messages with weight 0 are no neighbours.
 
     "median", "trimmed": (Σ a)·ψ_p(own − centre), with the coordinate-wise median or trimmed mean of the neighbours as centre (their weights tell only
@@ -148,14 +150,7 @@ def robust_pull(kind: str, own: Any, messages: Any, weights: Any, p: float, *, t
     def leaf(o: Any, m: Any) -> Any:
         shape = (-1, *([1] * (m.ndim - 1)))
         kept = jnp.where(near.reshape(shape), m, jnp.nan)  # NaN sorts last and is left out of medians
-        if kind == "median":
-            centre = jnp.nanmedian(kept, axis=0)
-        else:
-            ranked, count = jnp.sort(kept, axis=0), jnp.sum(near)
-            cut = jnp.minimum(jnp.floor(trim * count + 1e-6).astype(jnp.int32), jnp.maximum(count - 1, 0) // 2)
-            place = jnp.arange(m.shape[0])
-            inside = ((place >= cut) & (place < count - cut)).reshape(shape)
-            centre = jnp.sum(jnp.where(inside, ranked, 0), axis=0) / jnp.maximum(count - 2 * cut, 1)
+        centre = jnp.nanmedian(kept, axis=0) if kind == "median" else _inner_mean(jnp.sort(kept, axis=0), jnp.sum(near), trim)
         total = jnp.sum(weights).astype(o.dtype)
         return jnp.where(jnp.any(near), total * penalty.gradient(o - centre, p), 0)
 
