@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from safetensors.numpy import load_file
 
-from coterie import Diverged, InvalidInput
+from coterie import METHODS, Diverged, InvalidInput
 from coterie.engine import run as runs
 from coterie.experiment import Experiment
 
@@ -60,17 +60,14 @@ def spawn(*arguments: str) -> subprocess.Popen:
     return subprocess.Popen([sys.executable, "-m", "coterie", *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_killed_at_random_moments_it_ends_with_the_same_bits(name: str, tmp_path: Path) -> None:
-    chosen = CASES[name]
+def killed_and_resumed_ends_the_same(chosen: Experiment, tmp_path: Path, rng: random.Random, attempts: int) -> None:
     whole = tmp_path / "whole"
     runs.start(chosen, whole, say=quiet)
     config = tmp_path / "experiment.toml"
     config.write_text(chosen.to_toml())
     cut = tmp_path / "cut"
-    rng = random.Random(name)
     kills, command = 0, ("run", str(config), "--out", str(cut))
-    for _ in range(3):
+    for _ in range(attempts):
         process = spawn(*command)
         # Once it has begun to save, anything may be going on when the signal comes: a round, an evaluation, a half-written file.
         newest = max(cut.glob("checkpoints/*.json"), default=None)
@@ -84,6 +81,20 @@ def test_killed_at_random_moments_it_ends_with_the_same_bits(name: str, tmp_path
     runs.resume(cut, say=quiet)
     assert tables(cut) == tables(whole)
     assert same_bits(models(cut, tmp_path / "a"), models(whole, tmp_path / "b"))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_killed_at_random_moments_it_ends_with_the_same_bits(name: str, tmp_path: Path) -> None:
+    killed_and_resumed_ends_the_same(CASES[name], tmp_path, random.Random(name), attempts=3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_survives_many_kills(name: str, tmp_path: Path) -> None:
+    known = METHODS[name].public()
+    small = {k: v for k, v in {"local_steps": 2, "local_rounds": 2, "inner_steps": 2, "dsub": 7}.items() if k in known}
+    chosen = experiment({"name": name, **small}, rounds=1500)
+    killed_and_resumed_ends_the_same(chosen, tmp_path, random.Random(f"many {name}"), attempts=8)
 
 
 def test_ctrl_c_leaves_a_folder_that_can_be_resumed(tmp_path: Path) -> None:
