@@ -170,6 +170,18 @@ def test_a_changed_config_is_refused_by_name(tmp_path: Path) -> None:
         runs.resume(folder, say=quiet)
 
 
+def test_resuming_with_other_versions_is_said(tmp_path: Path) -> None:
+    runs.start(SMALL, tmp_path / "run", say=quiet)
+    said: list[str] = []
+    runs.resume(tmp_path / "run", say=said.append)
+    assert said == []
+    note = tmp_path / "run" / "environment.json"
+    note.write_text(json.dumps({**json.loads(note.read_text()), "jaxlib": "0.1"}))
+    runs.resume(tmp_path / "run", say=said.append)
+    assert len(said) == 1
+    assert "jaxlib 0.1 (now " in said[0]
+
+
 def test_an_existing_folder_needs_force(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     folder.mkdir()

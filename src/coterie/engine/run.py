@@ -113,7 +113,21 @@ def resume(folder: Path, *, progress: Progress | None = None, say: Say = print) 
     experiment = Experiment.from_file(folder / "config.toml")
     with locked(folder):
         simulator = _simulator(experiment, folder)
+        if changed := _changed_environment(folder):
+            say(f"the run began with {changed}: it goes on, but its last bits may differ from an undisturbed run.")
         return _carry_on(experiment, folder, simulator, restore=True, progress=progress, say=say)
+
+
+def _changed_environment(folder: Path) -> str:
+    """What of the environment that bits depend on is not as it was when the run began, in words; empty if nothing is."""
+    try:
+        then = json.loads((folder / "environment.json").read_text())
+    except (OSError, ValueError):
+        return ""
+    now = environment()
+    return ", ".join(
+        f"{key} {then.get(key)} (now {now[key]})" for key in ("coterie", "jax", "jaxlib", "processor", "devices") if then.get(key) != now[key]
+    )
 
 
 def is_finished(folder: Path) -> bool:
