@@ -23,15 +23,16 @@ def descend(gradient: Callable[[Any], Any], x: Any, lr: Any, steps: int, toleran
         return x, steps
 
     def unfinished(state: tuple[Any, Any, Any]) -> Any:
-        _, g, count = state
-        return (squared_norm(g) > tolerance) & (count < steps + 1)
+        _, small, count = state
+        return ~small & (count < steps)
 
     def step(state: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
-        x, g, count = state
-        x = x - lr * g
-        return x, gradient(x), count + 1
+        x, _, count = state
+        g = gradient(x)
+        small = squared_norm(g) <= tolerance
+        return jax.tree.map(lambda a, b: jnp.where(small, a, a - lr * b), x, g), small, count + 1
 
-    x, _, count = lax.while_loop(unfinished, step, (x, gradient(x), jnp.int32(1)))
+    x, _, count = lax.while_loop(unfinished, step, (x, jnp.asarray(False), jnp.int32(0)))
     return x, count
 
 
