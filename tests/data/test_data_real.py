@@ -155,19 +155,15 @@ def test_downloaded_har_has_the_pinned_checksums(real: Path, served: tuple[Path,
 
 
 def test_synthetic_of_pfedme_majority() -> None:
-    """An independent count on one published cut of pFedMe's Synthetic data gave a majority-class score of 82.3%.
+    """Pins what our generator gives: always answering a client's most frequent class is right for 82.46% of all samples.
 
-    The cut of the published script is not seeded, so only the samples can be compared: 82.3% must be an ordinary score of a tenth of
-    them drawn at random, within two standard errors (0.25% each) of the score on all.
+    An independent count on one published cut, which is not seeded, gave 82.3%. That is near, but the cut cannot be redrawn, so nothing is
+    claimed about it here.
     """
     fed = get_source("synthetic", {"alpha": 0.5, "beta": 0.5, "protocol": "paper"}).load(0)
     assert total(fed).sum() == 205_795
     counts = fed.label_counts() + _test_counts(fed)
-    score = counts.max(1).sum() / counts.sum()
-    tested = len(fed.test)
-    error = np.sqrt(score * (1 - score) / tested * (1 - tested / counts.sum()))
-    assert 0.002 < error < 0.003
-    assert abs(score - 0.823) < 2 * error
+    assert round(counts.max(1).sum() / counts.sum(), 4) == 0.8246
 
 
 def _test_counts(fed: Federation) -> np.ndarray:

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar, dataclass_transform
 import jax
 
 from coterie.coupling import merges
-from coterie.errors import InvalidInput, unknown
+from coterie.errors import unknown
 from coterie.objective import Objective
 from coterie.options import Options, option, traced_dataclass
 from coterie.schedule import Number, Schedule, at
@@ -220,8 +220,3 @@ class Star(Method):
     def merge(self, hub: Any, messages: Any, weights: Any, t: Any) -> Any:
         settings = merges.Settings(self.merging, self.trim, self.liars, at(self.clip, t))
         return beta_mix(hub, merges.robust_merge(settings, hub, messages, weights), at(self.beta, t))
-
-
-def need(condition: bool, sentence: str) -> None:
-    if not condition:
-        raise InvalidInput(sentence)

@@ -7,13 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from coterie.errors import InvalidInput
 from coterie.vector import Vector
-
-
-def check_p(p: Any) -> None:
-    if isinstance(p, (int, float)) and not p >= 1:
-        raise InvalidInput(f"p is {p!r}, but must be a number ≥ 1 (the penalty (1/p)‖·‖_p^p is convex only then).")
 
 
 def _each(function: Any, v: Any) -> Any:

@@ -9,7 +9,6 @@ import os
 import platform
 import shutil
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -254,7 +253,3 @@ def export(folder: Path, clients: list[int] | None, out: Path, *, view: str | No
             save_file(tensors(simulator.models(k)[chosen]), temporary, metadata=facts)
         paths.append(path)
     return paths
-
-
-def stderr(sentence: str) -> None:
-    print(sentence, file=sys.stderr)
