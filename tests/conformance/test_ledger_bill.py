@@ -23,7 +23,7 @@ def test_the_bill_is_the_sum_of_encoded_messages(label: str, ragged: Federation)
     up, down = np.zeros((rounds, n), int), np.zeros((rounds, n), int)
 
     with simulator.precision():
-        received = simulator.method.broadcast(simulator.hub)
+        received = simulator.method.broadcast(simulator.hub, 0)
         memory = simulator.method.client_init(simulator.template)
         step = simulator.method.local(received, memory, objective_of(simulator.spec, simulator.data, 0, 0, 0))
         size = len(Identity().encode(step.message))

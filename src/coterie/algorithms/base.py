@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, TypeVar, dataclass_transform
 
 import jax
+import jax.numpy as jnp
 
 from coterie.coupling import merges
 from coterie.errors import unknown
@@ -31,12 +32,35 @@ METHODS: dict[str, type[Method]] = {}
 M = TypeVar("M", bound="Method")
 
 
+class Facts(NamedTuple):
+    """What every participant knows of the federation before the first round."""
+
+    clients: int
+    """N"""
+    largest: int
+    """Training samples of the largest client; on a deployed client its own."""
+    outputs: int
+    """Classes, or targets of a regression."""
+    task: str
+
+
+class Cohort(NamedTuple):
+    """The clients whose messages a hub merges: their numbers and what each counts in a mean."""
+
+    ids: Any
+    weights: Any
+
+
 class Step(NamedTuple):
-    """What a client's local work gives: a message to send, what it keeps, and how many mini-batch gradients it took."""
+    """What a client's local work gives: a message to send, what it keeps, and how many mini-batch gradients it took.
+
+    `sent` False: the client dropped out of this round, its message (which must be neutral then) is not billed.
+    """
 
     message: Any
     memory: Any
     gradients: Any
+    sent: Any = True
 
 
 class Work(NamedTuple):
@@ -45,6 +69,7 @@ class Work(NamedTuple):
     steps: int | None
     epochs: int | None
     lr: Any
+    """None: the method has no step size that Local could take over."""
     trains: str
 
 
@@ -71,13 +96,15 @@ class Method(Options):
     paper: ClassVar[str] = ""
     exchange: ClassVar[str] = "none"
     views: ClassVar[tuple[str, ...]] = ("personal",)
+    addressed: ClassVar[bool] = False
+    """Star: True when the hub tells each client something of its own."""
     strength: ClassVar[str] = ""
     """The option that couples the clients: 0 gives Local."""
 
     # -- before the first round -------------------------------------------------------------------------------------------
 
-    def bind(self, template: Vector, key: Any) -> Method:
-        """A copy that holds what all participants draw from the shared seed (a projection); by default nothing."""
+    def bind(self, template: Vector, key: Any, facts: Facts) -> Method:
+        """A copy that holds what all participants draw from the shared seed (a projection) or know of the federation; by default nothing."""
         return self
 
     def hub_init(self, template: Vector) -> Any:
@@ -90,16 +117,26 @@ class Method(Options):
 
     # -- a round ----------------------------------------------------------------------------------------------------------
 
-    def broadcast(self, hub: Any) -> Any:
-        """Star: the message from the hub to a client."""
+    def broadcast(self, hub: Any, client: Any) -> Any:
+        """Star: the message from the hub to a client. The same for all, unless the method is `addressed`."""
         return hub
 
     def local(self, received: Any, memory: Any, objective: Objective) -> Step:
         """On the client: what it does between receiving and sending."""
         raise NotImplementedError
 
-    def merge(self, hub: Any, messages: Any, weights: Any, t: Any) -> Any:
-        """Star, on the hub: messages of the sampled clients, stacked along axis 0, with a weight each."""
+    def reference(self, received: Any, message: Any) -> Any:
+        """Star: what both ends know beforehand that is near the message; compressors send the difference to it.
+
+        What the client received, where that has the shape of a message; else nothing (zeros).
+        """
+        alike = bool(jax.tree.structure(received) == jax.tree.structure(message)) and all(  # type: ignore[operator]
+            a.shape == b.shape for a, b in zip(jax.tree.leaves(received), jax.tree.leaves(message), strict=True)
+        )
+        return received if alike else jax.tree.map(jnp.zeros_like, message)
+
+    def merge(self, hub: Any, messages: Any, cohort: Cohort, t: Any) -> Any:
+        """Star, on the hub: messages of the sampled clients, stacked along axis 0 in the order of `cohort`."""
         return hub
 
     def message(self, memory: Any) -> Any:
@@ -130,7 +167,22 @@ class Method(Options):
     @property
     def trains_all(self) -> bool:
         """True when every client trains in every round, although only the sampled ones send."""
-        return getattr(self, "trains", "sampled") == "all"
+        return False
+
+    @property
+    def by_samples(self) -> bool:
+        """Star: True when a client counts in the mean by its training samples, False when all count alike."""
+        return False
+
+    @property
+    def hears_all(self) -> bool:
+        """Graph: True when unsampled neighbours count with their last messages."""
+        return False
+
+    @property
+    def pulls_linearly(self) -> bool:
+        """Graph: True when the pulls on all clients are one matrix product."""
+        return False
 
     @property
     def hub_between(self) -> bool:
@@ -217,6 +269,14 @@ class Star(Method):
     liars: int = option(1, 'merging "krum" and "multi-krum": how many liars to withstand', symbol="f", low=0)
     clip: Number = option(1.0, 'merging "clipping": the length to which each difference to the old model is cut', above=0)
 
-    def merge(self, hub: Any, messages: Any, weights: Any, t: Any) -> Any:
+    @property
+    def by_samples(self) -> bool:
+        return self.weighting == "samples"
+
+    def centre(self, old: Any, messages: Any, cohort: Cohort, t: Any) -> Any:
+        """What the hub takes of the messages: their mean, or the robust merge that was asked for. `old` is what it had."""
         settings = merges.Settings(self.merging, self.trim, self.liars, at(self.clip, t))
-        return beta_mix(hub, merges.robust_merge(settings, hub, messages, weights), at(self.beta, t))
+        return merges.robust_merge(settings, old, messages, cohort.weights)
+
+    def merge(self, hub: Any, messages: Any, cohort: Cohort, t: Any) -> Any:
+        return beta_mix(hub, self.centre(hub, messages, cohort, t), at(self.beta, t))

@@ -58,7 +58,6 @@ class GraphMethod(LocalSGD):
 
     @property
     def pulls_linearly(self) -> bool:
-        """True when the pulls on all clients are one matrix product."""
         return self.exponent == 2 and self.mixing == "sum"
 
     def absorb(self, memory: Vector, pull: Any, t: Any) -> Vector:
@@ -105,6 +104,10 @@ class FedU(GraphMethod):
     neighbours: str = option(
         "sampled", "whose models count: neighbours sampled in the same round, or all with their last models", choices=("sampled", "all")
     )
+
+    @property
+    def hears_all(self) -> bool:
+        return self.neighbours == "all"
 
 
 @method("dfedu", title="dFedU", paper=PAPER)

@@ -41,6 +41,10 @@ class GraphProj(Subspace, GraphMethod):
     )
 
     @property
+    def hears_all(self) -> bool:
+        return self.neighbours == "all"
+
+    @property
     def hub_between(self) -> bool:
         return self.hub
 

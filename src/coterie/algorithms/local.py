@@ -39,6 +39,10 @@ class Local(LocalSGD):
     def models(self, received: Any, memory: Vector, objective: Objective) -> dict[str, Vector]:
         return {"personal": memory}
 
+    @property
+    def trains_all(self) -> bool:
+        return self.trains == "all"
+
     def work(self) -> Work:
         return super().work()._replace(trains=self.trains)
 
@@ -46,4 +50,5 @@ class Local(LocalSGD):
 def equal_compute(other: Method) -> Local:
     """Local with the gradient steps, step size and participation of another method."""
     steps, epochs, lr, trains = other.work()
+    lr = Local().lr if lr is None else lr
     return Local(lr=lr, local_steps=steps or 1, local_epochs=epochs, trains=trains)

@@ -64,6 +64,10 @@ class LpProjBase(Subspace, Star):
     def models(self, received: Any, memory: Vector, objective: Objective) -> dict[str, Vector]:
         return {"personal": memory}
 
+    @property
+    def trains_all(self) -> bool:
+        return self.trains == "all"
+
     def work(self) -> Work:
         return Work(self.local_rounds * self.inner_steps, None, self.personal_lr, self.trains)
 

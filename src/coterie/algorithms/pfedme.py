@@ -92,6 +92,10 @@ class PFedMe(Star):
             views["local"] = memory.w
         return views
 
+    @property
+    def trains_all(self) -> bool:
+        return self.trains == "all"
+
     def work(self) -> Work:
         return Work(self.local_rounds * self.inner_steps, None, self.personal_lr, self.trains)
 

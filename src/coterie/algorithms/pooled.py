@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from coterie.algorithms.base import LocalSGD, Step, method
+from coterie.algorithms.base import Cohort, LocalSGD, Step, method
 from coterie.objective import Objective
 from coterie.vector import Vector
 
@@ -36,7 +36,7 @@ class Global(LocalSGD):
         w, gradients = self.sgd(received, objective)
         return Step(w, (), gradients)
 
-    def merge(self, hub: Vector, messages: Vector, weights: Any, t: Any) -> Vector:
+    def merge(self, hub: Vector, messages: Vector, cohort: Cohort, t: Any) -> Vector:
         return messages.map(lambda leaf: leaf[0])
 
     def models(self, received: Vector, memory: Any, objective: Objective) -> dict[str, Vector]:

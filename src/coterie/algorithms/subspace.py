@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.sparse.linalg import LinearOperator, eigsh
 
-from coterie.algorithms.base import Method
+from coterie.algorithms.base import Facts, Method
 from coterie.coupling import projection
 from coterie.options import hidden, option
 from coterie.vector import Vector
@@ -29,7 +29,7 @@ class Subspace(Method):
     projection_seed: int | None = option(None, "seed of P; nothing: drawn from the run's seed", low=0)
     drawn: Any = hidden()
 
-    def bind(self, template: Vector, key: Any) -> Self:
+    def bind(self, template: Vector, key: Any, facts: Facts) -> Self:
         if self.projection_seed is not None:
             key = jax.random.key(self.projection_seed)
         drawn = projection.draw(self.projection, template, self.dsub, key, blocks=self.blocks, regenerate=self.regenerate)

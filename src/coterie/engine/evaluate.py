@@ -44,11 +44,10 @@ def hold(split: Split, dtype: Any) -> Held:
 
 
 def _chunk(spec: Spec, method: Method, data: Data, held: Held, seed: Any, t: Any, hub: Any, ids: Any, memories: Any) -> tuple[Any, Any]:
-    received = method.broadcast(hub)
     learner = spec.learner
 
     def one(client: Any, memory: Any) -> tuple[Any, Any]:
-        models = method.models(received, memory, objective_of(spec, data, seed, t, client))
+        models = method.models(method.broadcast(hub, client), memory, objective_of(spec, data, seed, t, client))
         start, size = held.start[client], held.size[client]
 
         def tile(i: Any, sums: Any) -> Any:

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.algorithms.base import Method, Step
+from coterie.algorithms.base import Cohort, Method, Step
 from coterie.coupling.graph import Graph
 from coterie.data.federation import Federation
 from coterie.engine.compilation import Compilations
@@ -82,22 +82,20 @@ class LoopSimulator(Simulator):
         pooled = method.exchange == "pooled"
         sampled = [0] if pooled else np.asarray(round_cohort(spec, self.seed, self.t)).tolist()
         trainers = list(range(spec.clients)) if method.trains_all and not pooled else sampled
-        received = method.broadcast(self.hub)
-
         messages: dict[int, Any] = {}
         kept: dict[int, Any] = {}
         bytes_up, gradients, sound = [], [], []
         for k in trainers:
             memory = () if pooled else self.memory(k)
-            step = local_of_one(spec, method, self.data, self.seed, self.t, k, received, memory)
+            step = local_of_one(spec, method, self.data, self.seed, self.t, k, method.broadcast(self.hub, k), memory)
             wire = codec.encode(step.message)
             messages[k], kept[k] = codec.decode(wire, step.message), step.memory
-            bytes_up.append(len(wire))
+            bytes_up.append(len(wire) if step.sent else 0)
             gradients.append(int(step.gradients))
             sound.append(finite((step.message, step.memory)))
 
         if method.exchange in ("star", "pooled"):
-            self.hub = method.merge(self.hub, stack([messages[k] for k in sampled]), self._merge_weights(sampled), self.t)
+            self.hub = method.merge(self.hub, stack([messages[k] for k in sampled]), self._cohort(sampled), self.t)
         elif method.exchange == "graph":
             kept = {k: self._mixed(k, kept[k], messages) for k in sampled}
         if not pooled:
@@ -107,19 +105,18 @@ class LoopSimulator(Simulator):
         after = np.array([finite(kept[k]) for k in trainers])
         return Log(ids, np.array(gradients, np.int32), np.array(sound), after, np.array(bytes_up, np.int32), np.array(finite(self.hub)))
 
-    def _merge_weights(self, sampled: list[int]) -> Any:
-        by_samples = getattr(self.method, "weighting", "uniform") == "samples"
-        return jnp.array([self.federation.train.sizes[k] if by_samples else 1 for k in sampled], self.data.x.dtype)
+    def _cohort(self, sampled: list[int]) -> Cohort:
+        weights = [self.federation.train.sizes[k] if self.method.by_samples else 1 for k in sampled]
+        return Cohort(jnp.array(sampled), jnp.array(weights, self.data.x.dtype))
 
     def _mixed(self, client: int, memory: Any, messages: dict[int, Any]) -> Any:
         """A client's memory after the pull of its neighbours: those that sent, or all with their last models."""
         assert self.graph is not None
-        stale = getattr(self.method, "neighbours", "sampled") == "all"
         heard, weights = [], []
         for neighbour, weight in zip(*self.graph.neighbours(client), strict=True):
             if neighbour in messages:
                 heard.append(messages[neighbour])
-            elif stale:
+            elif self.method.hears_all:
                 heard.append(self.method.message(self.memory(int(neighbour))))
             else:
                 continue

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from coterie.algorithms.base import Method
+from coterie.algorithms.base import Cohort, Method
 from coterie.channel.codec import Codec
 from coterie.objective import Learner, Objective
 from coterie.randomness import Role, cohort, per_client, stream
@@ -81,14 +81,15 @@ def objective_of(spec: Spec, data: Data, seed: Any, t: Any, client: Any) -> Obje
     )
 
 
-def train(spec: Spec, method: Method, data: Data, seed: Any, t: Any, received: Any, memories: Any, ids: Any) -> Any:
+def train(spec: Spec, method: Method, data: Data, seed: Any, t: Any, hub: Any, memories: Any, ids: Any) -> Any:
     """`local` of all given clients: (messages as they arrive, bytes, memories, gradients, finite), stacked."""
 
     def one(client: Any, memory: Any) -> Any:
-        step = method.local(received, memory, objective_of(spec, data, seed, t, client))
+        step = method.local(method.broadcast(hub, client), memory, objective_of(spec, data, seed, t, client))
         message, size = spec.codec.transmit(step.message)
+        billed = jnp.where(step.sent, size, 0)
         gradients = jnp.asarray(step.gradients, jnp.int32)
-        return message, jnp.asarray(size, jnp.int32), step.memory, gradients, all_finite((step.message, step.memory))
+        return message, billed.astype(jnp.int32), step.memory, gradients, all_finite((step.message, step.memory))
 
     count = len(ids)
     if spec.at_once >= count:
@@ -123,7 +124,7 @@ def neighbour_pull(method: Method, graph: Coupled, ids: Any, messages: Any, pool
         def one(own: Any, weights: Any, place: Any = None) -> Any:
             return method.pull(own, jax.tree.map(lambda m: m[place], pool), weights)
 
-    linear = getattr(method, "pulls_linearly", False) and graph.dense is not None  # one matrix product, nothing per pair
+    linear = method.pulls_linearly and graph.dense is not None  # one matrix product, nothing per pair
     group = len(ids) if linear else max(1, PULL_NUMBERS // max(1, per_client_numbers))
     if group >= len(ids):
         return jax.vmap(one)(*arguments)
@@ -148,15 +149,13 @@ def one_round(
 
     `pool_ids` (sorted, including `ids`) and `pool_memories` are the clients whose last models count although they were not sampled.
     """
-    received = method.broadcast(hub)
     mixed = method.exchange == "graph"
-    messages, size, memories, gradients, finite = train(spec, method, data, seed, t, received, memories, ids)
+    messages, size, memories, gradients, finite = train(spec, method, data, seed, t, hub, memories, ids)
     if method.exchange in ("star", "pooled"):
         sent = messages if sampled is None else jax.tree.map(lambda m: m[sampled], messages)
         members = ids if sampled is None else ids[sampled]
-        by_samples = getattr(method, "weighting", "uniform") == "samples"
-        weights = data.size[members].astype(data.x.dtype) if by_samples else jnp.ones(len(members), data.x.dtype)
-        hub = method.merge(hub, sent, weights, t)
+        weights = data.size[members].astype(data.x.dtype) if method.by_samples else jnp.ones(len(members), data.x.dtype)
+        hub = method.merge(hub, sent, Cohort(members, weights), t)
     elif mixed:
         if pool_ids is None:
             pool_ids, pool = ids, messages
@@ -177,7 +176,7 @@ def round_cohort(spec: Spec, seed: Any, t: Any) -> Any:
 
 def stale_neighbours(spec: Spec, method: Method) -> bool:
     """True when unsampled neighbours count with their last models."""
-    return method.exchange == "graph" and getattr(method, "neighbours", "sampled") == "all" and spec.cohort < spec.clients
+    return method.exchange == "graph" and method.hears_all and spec.cohort < spec.clients
 
 
 def device_round(spec: Spec, method: Method, data: Data, graph: Coupled, seed: Any, t: Any, hub: Any, rows: Any) -> tuple[Any, Any, Log]:

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.algorithms.base import Condition, Method, get_method
+from coterie.algorithms.base import Condition, Facts, Method, get_method
 from coterie.channel.codec import Identity, size_of
 from coterie.channel.ledger import Ledger
 from coterie.coupling.graph import Graph, complete
@@ -106,7 +106,7 @@ class Simulator:
         template = self.model.vector(stream(self.seed, Role.INIT)).map(lambda leaf: leaf.astype(dtype))
         self.template = template
         self.graph = self._graph(method, graph, n, s)
-        self.method: Method = method.bind(template, stream(self.seed, Role.PROJECTION))
+        self.method: Method = method.bind(template, stream(self.seed, Role.PROJECTION), Facts(n, int(fed.train.sizes.max()), fed.outputs, fed.task))
         pooled = method.exchange == "pooled"
         full = options.sampling == "full"
         batch = (len(fed.train) if pooled else int(fed.train.sizes.max())) if full else options.batch_size * (s if pooled else 1)
@@ -131,7 +131,7 @@ class Simulator:
         self.t = 0
         self.ledger = Ledger(n)
         self.dirty = np.zeros(n, bool)
-        self._down = size_of(jax.eval_shape(self.method.broadcast, self.hub))
+        self._down = size_of(jax.eval_shape(self.method.broadcast, self.hub, 0))
         self._seconds_per_round = 0.0
 
     @staticmethod
@@ -270,17 +270,17 @@ class Simulator:
         with self.precision():
             memory = jax.tree.map(lambda leaf: leaf[0], self.store.gather(np.array([client])))
             objective = engine_rounds.objective_of(self.spec, self.data, self.seed, self.t, client)
-            models = self.method.models(self.method.broadcast(self.hub), memory, objective)
+            models = self.method.models(self.method.broadcast(self.hub, client), memory, objective)
             return {view: v.map(np.asarray) for view, v in models.items()}
 
     def all_models(self, view: str | None = None) -> Vector:
         """One view of all clients, stacked along axis 0."""
         view = view or self.method.model_views[0]
         with self.precision():
-            received = self.method.broadcast(self.hub)
 
             def one(client: Any, memory: Any) -> Vector:
-                return self.method.models(received, memory, engine_rounds.objective_of(self.spec, self.data, self.seed, self.t, client))[view]
+                objective = engine_rounds.objective_of(self.spec, self.data, self.seed, self.t, client)
+                return self.method.models(self.method.broadcast(self.hub, client), memory, objective)[view]
 
             everyone = np.arange(self.spec.clients)
             return jax.vmap(one)(everyone, self.store.gather(everyone)).map(np.asarray)
