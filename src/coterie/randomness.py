@@ -26,6 +26,9 @@ class Role(enum.IntEnum):
     METHOD = 3
     PROJECTION = 4
     EVALUATION = 5
+    UPLINK = 6
+    DOWNLINK = 7
+    NEWCOMERS = 8
 
 
 def stream(seed: Any, role: Role) -> Any:

@@ -151,6 +151,10 @@ class Method(Options):
         """Graph, on the client: move by the pull."""
         raise NotImplementedError
 
+    def moved(self, message: Any, pull: Any, t: Any) -> Any:
+        """Graph with a hub: what a client's message would be after `absorb`, from what both hub and client know."""
+        raise NotImplementedError
+
     # -- after a round ----------------------------------------------------------------------------------------------------
 
     def models(self, received: Any, memory: Any, objective: Objective) -> dict[str, Vector]:

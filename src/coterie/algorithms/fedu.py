@@ -63,6 +63,9 @@ class GraphMethod(LocalSGD):
     def absorb(self, memory: Vector, pull: Any, t: Any) -> Vector:
         return memory - self.mixing_step(t) * pull
 
+    def moved(self, message: Any, pull: Any, t: Any) -> Any:
+        return message - self.mixing_step(t) * pull
+
     def models(self, received: Any, memory: Vector, objective: Objective) -> dict[str, Vector]:
         return {"personal": memory}
 

@@ -58,5 +58,8 @@ class GraphProj(Subspace, GraphMethod):
     def absorb(self, memory: Vector, pull: Any, t: Any) -> Vector:
         return memory - self.mixing_step(t) * self.drawn.back(pull, memory)
 
+    def moved(self, message: Any, pull: Any, t: Any) -> Any:
+        return message - self.mixing_step(t) * self.drawn(self.drawn.back(pull, self.shape))
+
     def stiffness(self, template: Vector) -> float:
         return self.squared_norm_of_p(template) if self.p == 2 else 0.0

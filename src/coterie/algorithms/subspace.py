@@ -28,12 +28,13 @@ class Subspace(Method):
     regenerate: bool = option(False, 'kind "block": keep one block in memory at a time and draw it again when needed')
     projection_seed: int | None = option(None, "seed of P; nothing: drawn from the run's seed", low=0)
     drawn: Any = hidden()
+    shape: Any = hidden()
 
     def bind(self, template: Vector, key: Any, facts: Facts) -> Self:
         if self.projection_seed is not None:
             key = jax.random.key(self.projection_seed)
         drawn = projection.draw(self.projection, template, self.dsub, key, blocks=self.blocks, regenerate=self.regenerate)
-        return dataclasses.replace(self, drawn=drawn)  # type: ignore[type-var]
+        return dataclasses.replace(self, drawn=drawn, shape=template)  # type: ignore[type-var]
 
     def squared_norm_of_p(self, template: Vector) -> float:
         """‖P‖², the largest eigenvalue of PPᵀ (1 for orthonormal rows)."""

@@ -28,6 +28,8 @@ class Channel(Options):
     """A compressor and how it remembers. Subclasses override the functions below; every one of them is stateless unless it says otherwise."""
 
     summary: ClassVar[str] = ""
+    accumulates: ClassVar[bool] = False
+    """True when the compressor keeps what it cuts off by itself, so that it must be given a stream's increments and not what is left to send."""
 
     memory: str = option(
         "none",

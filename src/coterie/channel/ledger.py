@@ -15,6 +15,24 @@ from numpy.typing import NDArray
 COLUMNS = ("round", "client", "up", "down", "gradients")
 
 
+class Hearing:
+    """Who has heard how much of what a hub says to all over public copies.
+
+    A client that missed some messages gets them all when it takes part again, or a whole copy where that is shorter.
+    """
+
+    def __init__(self, clients: int) -> None:
+        self.said = 0
+        self.heard: NDArray[np.int64] = np.zeros(clients, np.int64)
+
+    def bill(self, clients: NDArray[Any], size: int, whole: int) -> NDArray[np.int64]:
+        """Bytes down for each of these clients, once the hub has said `size` more bytes."""
+        self.said += size
+        due = np.minimum(self.said - self.heard[clients], whole)
+        self.heard[clients] = self.said
+        return due
+
+
 @dataclasses.dataclass
 class Ledger:
     """Rows (round, client, bytes up, bytes down, gradients), appended block by block."""

@@ -56,7 +56,9 @@ class Checkpoints:
         rows = f"{t:08d}.rows.safetensors"
         with simulator.precision():
             packed = simulator.store.packed(changed)
-            hub = {f"{i:04d}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(simulator.hub))}
+            hub = {f"{i:04d}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(simulator.centre))}
+            if simulator.heard.said:
+                hub |= {"heard": simulator.heard.heard, "said": np.array(simulator.heard.said)}
         self.chain = [*self.chain, (rows, _save(self.folder / rows, {"ids": changed.astype(np.int64), "rows": packed}))]
         self.chain_rows += len(changed)
         hub_file = f"{t:08d}.hub.safetensors"
@@ -111,9 +113,11 @@ class Checkpoints:
 
     def _load(self, simulator: Simulator, manifest: dict[str, Any], arrays: dict[str, dict[str, np.ndarray]]) -> None:
         with simulator.precision():
-            leaves, structure = jax.tree.flatten(simulator.hub)
+            leaves, structure = jax.tree.flatten(simulator.centre)
             saved = arrays[manifest["hub"][0]]
-            simulator.hub = jax.tree.unflatten(structure, [jax.numpy.asarray(saved[f"{i:04d}"]) for i in range(len(leaves))])
+            if "heard" in saved:
+                simulator.heard.heard, simulator.heard.said = saved["heard"], int(saved["said"])
+            simulator.centre = jax.tree.unflatten(structure, [jax.numpy.asarray(saved[f"{i:04d}"]) for i in range(len(leaves))])
             self.touched = np.zeros(simulator.spec.clients, bool)
             for name, _ in manifest["rows"]:
                 part = arrays[name]

@@ -11,8 +11,9 @@ from jax import lax
 from numpy.typing import NDArray
 
 from coterie.algorithms.base import Method
+from coterie.channel.base import Channel
 from coterie.data.federation import Split
-from coterie.engine.rounds import Data, Spec, objective_of
+from coterie.engine.rounds import Data, Hub, Row, Spec, hear, objective_of, speak
 from coterie.engine.store import Store
 
 TILE = 64
@@ -43,11 +44,13 @@ def hold(split: Split, dtype: Any) -> Held:
     return Held(jnp.asarray(x), jnp.asarray(y), jnp.asarray(split.offsets[:-1], jnp.int32), jnp.asarray(split.sizes, jnp.int32))
 
 
-def _chunk(spec: Spec, method: Method, data: Data, held: Held, seed: Any, t: Any, hub: Any, ids: Any, memories: Any) -> tuple[Any, Any]:
+def _chunk(spec: Spec, method: Method, channel: Channel, data: Data, held: Held, seed: Any, t: Any, hub: Hub, ids: Any, rows: Row) -> tuple[Any, Any]:
+    said = speak(method, channel, seed, t, hub)
     learner = spec.learner
 
-    def one(client: Any, memory: Any) -> tuple[Any, Any]:
-        models = method.models(method.broadcast(hub, client), memory, objective_of(spec, data, seed, t, client))
+    def one(client: Any, row: Row) -> tuple[Any, Any]:
+        received = hear(method, channel, seed, t, hub, said, client, row).received
+        models = method.models(received, row.memory, objective_of(spec, data, seed, t, client))
         start, size = held.start[client], held.size[client]
 
         def tile(i: Any, sums: Any) -> Any:
@@ -67,13 +70,13 @@ def _chunk(spec: Spec, method: Method, data: Data, held: Held, seed: Any, t: Any
         sums = lax.fori_loop(0, (size + TILE - 1) // TILE, tile, zero) / size
         return sums[:, 0], sums[:, 1]
 
-    return jax.vmap(one)(ids, memories)
+    return jax.vmap(one)(ids, rows)
 
 
 compiled_chunk = jax.jit(_chunk, static_argnums=(0,))
 
 
-def evaluate(spec: Spec, method: Method, data: Data, held: Held, seed: int, t: int, hub: Any, store: Store, at_once: int) -> Scores:
+def evaluate(spec: Spec, method: Method, channel: Channel, data: Data, held: Held, seed: int, t: int, hub: Hub, store: Store, at_once: int) -> Scores:
     """Scores of all clients; clients with alike amounts of samples are evaluated side by side."""
     n = spec.clients
     order = np.argsort(np.asarray(held.size), kind="stable")
@@ -84,7 +87,7 @@ def evaluate(spec: Spec, method: Method, data: Data, held: Held, seed: int, t: i
     for begin in range(0, n, width):
         ids = order[begin : begin + width]
         padded = np.resize(ids, width)
-        pending.append((ids, compiled_chunk(spec, method, data, held, seed, t, hub, padded, store.gather(padded))))
+        pending.append((ids, compiled_chunk(spec, method, channel, data, held, seed, t, hub, padded, store.gather(padded))))
     for ids, (losses, scores) in pending:
         loss[:, ids] = np.asarray(losses).T[:, : len(ids)]
         score[:, ids] = np.asarray(scores).T[:, : len(ids)]

@@ -25,15 +25,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.algorithms.base import Cohort, Method, Step
+from coterie.channel import PLAIN, Channel, link
+from coterie.channel.codec import Identity
 from coterie.coupling.graph import Graph
 from coterie.data.federation import Federation
 from coterie.engine.compilation import Compilations
 from coterie.engine.evaluate import Held, Scores
 from coterie.engine.options import Training
-from coterie.engine.rounds import Data, Log, Spec, objective_of, round_cohort
+from coterie.engine.rounds import Data, Hub, Log, Row, Spec, follow_mixing, objective_of, round_cohort
 from coterie.engine.simulate import Progress, Result, Simulator, Snapshot, drive
 from coterie.models.base import Model, ModelSpec
 from coterie.objective import Learner
+from coterie.randomness import Role, per_client, stream
 
 
 def _local(spec: Spec, method: Method, data: Data, seed: Any, t: Any, client: Any, received: Any, memory: Any) -> Step:
@@ -62,13 +65,26 @@ def finite(tree: Any) -> bool:
 class LoopSimulator(Simulator):
     """`Simulator` with the clients strictly one at a time. Same arguments, same results to rounding, any store."""
 
-    def memory(self, client: int) -> Any:
-        """What a client keeps, on its own."""
+    def row(self, client: int) -> Row:
+        """What is kept for a client, on its own."""
         return jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), self.store.gather(np.array([client])))
 
-    def remember(self, client: int, memory: Any) -> None:
+    def remember(self, client: int, row: Row) -> None:
         if self.store.format.bytes:
-            self.store.load(np.array([client]), self.store.format.pack(jax.tree.map(lambda leaf: np.asarray(leaf)[None], memory)))
+            self.store.load(np.array([client]), self.store.format.pack(jax.tree.map(lambda leaf: np.asarray(leaf)[None], row)))
+
+    def carry(self, stream: link.Stream, line: Any, message: Any, reference: Any, key: Any) -> tuple[Any, Any, int]:
+        """A message over a wire: (as it arrived, the link afterwards, bytes). Each end works with what it alone has."""
+        if line == ():
+            wire = Identity().encode(message)
+            return Identity().decode(wire, message), (), len(wire)
+        sender = link.Sender(stream, self.channel, message, line)
+        receiver = link.Receiver(stream, self.channel, message, line.public)
+        wire = sender.send(message, reference, key, self.t)
+        arrived = receiver.receive(wire, reference, key, self.t)
+        for mine, yours in zip(jax.tree.leaves(sender.link.public), jax.tree.leaves(receiver.public), strict=True):
+            assert np.asarray(mine).tobytes() == np.asarray(yours).tobytes(), "the two ends of a link differ"
+        return arrived, sender.link, len(wire)
 
     def advance(self, rounds: int) -> int:
         """Run one round, whatever is asked for. Raises Diverged."""
@@ -78,53 +94,77 @@ class LoopSimulator(Simulator):
         return 1
 
     def _round(self) -> Log:
-        method, spec, codec = self.method, self.spec, self.spec.codec
+        method, spec, channel, t = self.method, self.spec, self.channel, self.t
         pooled = method.exchange == "pooled"
-        sampled = [0] if pooled else np.asarray(round_cohort(spec, self.seed, self.t)).tolist()
+        sampled = [0] if pooled else np.asarray(round_cohort(spec, self.seed, t)).tolist()
         trainers = list(range(spec.clients)) if method.trains_all and not pooled else sampled
+        up_stream, down_stream = link.uplink(channel, method.exchange), link.downlink(channel)
+        key_of = lambda role, k: per_client(stream(self.seed, role), t, k)  # noqa: E731
+
+        said: tuple[Any, Any, int] | None = None
+        if method.exchange == "star" and not method.addressed:
+            key = jax.random.fold_in(stream(self.seed, Role.DOWNLINK), t)
+            said = self.carry(down_stream, self.centre.stream, method.broadcast(self.hub, 0), None, key)
+
         messages: dict[int, Any] = {}
-        kept: dict[int, Any] = {}
-        bytes_up, gradients, sound = [], [], []
+        rows: dict[int, Row] = {}
+        up, down, gradients, sound = {}, {}, [], []
         for k in trainers:
-            memory = () if pooled else self.memory(k)
-            step = local_of_one(spec, method, self.data, self.seed, self.t, k, method.broadcast(self.hub, k), memory)
-            wire = codec.encode(step.message)
-            messages[k], kept[k] = codec.decode(wire, step.message), step.memory
-            bytes_up.append(len(wire) if step.sent else 0)
+            row = Row(()) if pooled else self.row(k)
+            if said is not None:
+                received, heard, down[k] = said[0], row.down, said[2]
+            elif method.addressed:
+                received, heard, down[k] = self.carry(down_stream, row.down, method.broadcast(self.hub, k), None, key_of(Role.DOWNLINK, k))
+            else:
+                received, heard, down[k] = method.broadcast(self.hub, k), row.down, 0
+            step = local_of_one(spec, method, self.data, self.seed, t, k, received, row.memory)
+            messages[k], rows[k], up[k] = step.message, Row(step.memory, row.up, heard), 0
+            if k in sampled and step.sent:
+                reference = method.reference(received, step.message) if method.exchange == "star" else None
+                messages[k], line, up[k] = self.carry(up_stream, row.up, step.message, reference, key_of(Role.UPLINK, k))
+                rows[k] = Row(step.memory, line, heard)
             gradients.append(int(step.gradients))
             sound.append(finite((step.message, step.memory)))
 
         if method.exchange in ("star", "pooled"):
-            self.hub = method.merge(self.hub, stack([messages[k] for k in sampled]), self._cohort(sampled), self.t)
+            state = method.merge(self.hub, stack([messages[k] for k in sampled]), self._cohort(sampled), t)
+            self.centre = Hub(state, self.centre.stream if said is None else said[1])
         elif method.exchange == "graph":
-            kept = {k: self._mixed(k, kept[k], messages) for k in sampled}
+            pulls = {k: self._pull(k, messages) for k in sampled}
+            for k in sampled:
+                memory, line, heard = rows[k]
+                pull = pulls[k]
+                if method.hub_between:
+                    pull, heard, down[k] = self.carry(down_stream, heard, pull, None, key_of(Role.DOWNLINK, k))
+                rows[k] = Row(method.absorb(memory, pull, t), follow_mixing(method, channel, t, line, pull, messages[k]), heard)
         if not pooled:
             for k in trainers:
-                self.remember(k, kept[k])
-        ids = np.array(trainers)
-        after = np.array([finite(kept[k]) for k in trainers])
-        return Log(ids, np.array(gradients, np.int32), np.array(sound), after, np.array(bytes_up, np.int32), np.array(finite(self.hub)))
+                self.remember(k, rows[k])
+        billed_up, billed_down = (np.array([bill[k] for k in trainers], np.int32) for bill in (up, down))
+        after = np.array([finite(rows[k].memory) for k in trainers])
+        return Log(np.array(trainers), np.array(gradients, np.int32), np.array(sound), after, billed_up, billed_down, np.array(finite(self.hub)))
 
     def _cohort(self, sampled: list[int]) -> Cohort:
         weights = [self.federation.train.sizes[k] if self.method.by_samples else 1 for k in sampled]
         return Cohort(jnp.array(sampled), jnp.array(weights, self.data.x.dtype))
 
-    def _mixed(self, client: int, memory: Any, messages: dict[int, Any]) -> Any:
-        """A client's memory after the pull of its neighbours: those that sent, or all with their last models."""
+    def _pull(self, client: int, messages: dict[int, Any]) -> Any:
+        """The pull of a client's neighbours: of those that sent, or of all with what they sent last."""
         assert self.graph is not None
+        stream = link.uplink(self.channel, "graph")
         heard, weights = [], []
         for neighbour, weight in zip(*self.graph.neighbours(client), strict=True):
             if neighbour in messages:
                 heard.append(messages[neighbour])
             elif self.method.hears_all:
-                heard.append(self.method.message(self.memory(int(neighbour))))
+                row = self.row(int(neighbour))
+                heard.append(self.method.message(row.memory) if stream.passes else link.known(stream, row.up, messages[client]))
             else:
                 continue
             weights.append(weight)
-        if not heard:
-            return memory
-        pull = self.method.pull(messages[client], stack(heard), jnp.array(weights, self.data.x.dtype))
-        return self.method.absorb(memory, pull, self.t)
+        if not heard:  # nobody pulls: a neighbour with weight 0
+            heard, weights = [messages[client]], [0.0]
+        return self.method.pull(messages[client], stack(heard), jnp.array(weights, self.data.x.dtype))
 
     def evaluate(self) -> Snapshot:
         with self.precision():
@@ -154,12 +194,13 @@ def simulate_loop(
     *,
     graph: Graph | None = None,
     progress: Progress | None = None,
+    channel: Channel | str = PLAIN,
     **training: Any,
 ) -> Result:
     """`coterie.simulate`, one client at a time."""
     options = Training.from_config(training)
     begun = time.perf_counter()
     with Compilations() as compilations:
-        simulator = LoopSimulator(method, federation, model, options, graph)
+        simulator = LoopSimulator(method, federation, model, options, graph, channel=channel)
         snapshots = list(drive(simulator, progress))
     return Result(simulator.method, federation, options, snapshots, simulator.ledger, time.perf_counter() - begun, compilations.seconds, simulator)

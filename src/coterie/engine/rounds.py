@@ -10,10 +10,13 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from coterie import randomness as keys
 from coterie.algorithms.base import Cohort, Method
-from coterie.channel.codec import Codec
+from coterie.channel import link
+from coterie.channel.base import Channel
+from coterie.channel.codec import size_of
 from coterie.objective import Learner, Objective
-from coterie.randomness import Role, cohort, per_client, stream
+from coterie.randomness import Role, cohort, per_client
 from coterie.vector import all_finite
 
 PULL_NUMBERS = 1 << 24
@@ -28,8 +31,22 @@ class Spec:
     clients: int
     cohort: int
     at_once: int
-    codec: Codec
     sort_by_work: bool = False
+
+
+class Hub(NamedTuple):
+    """What is kept in the middle: the method's state, and the link by which the hub is heard (() unless that is compressed)."""
+
+    state: Any
+    stream: Any = ()
+
+
+class Row(NamedTuple):
+    """What is kept for one client: the method's memory, its link up, and its link down where the hub tells each client something of its own."""
+
+    memory: Any
+    up: Any = ()
+    down: Any = ()
 
 
 class Data(NamedTuple):
@@ -61,7 +78,9 @@ class Log(NamedTuple):
     finite_after: Any
     """The same of its state after the exchange."""
     up: Any
-    """Bytes of the message each client encoded."""
+    """Bytes of the message each client encoded; 0 for those that sent nothing."""
+    down: Any
+    """Bytes of what the hub encoded for each."""
     hub_finite: Any
 
 
@@ -73,32 +92,105 @@ def objective_of(spec: Spec, data: Data, seed: Any, t: Any, client: Any) -> Obje
         y=data.y,
         start=data.start[client],
         size=data.size[client],
-        key=per_client(stream(seed, Role.BATCH), t, client),
-        private_key=per_client(stream(seed, Role.METHOD), t, client),
+        key=per_client(keys.stream(seed, Role.BATCH), t, client),
+        private_key=per_client(keys.stream(seed, Role.METHOD), t, client),
         t=t,
         l2=data.l2,
         batch_schedule=data.batch_schedule,
     )
 
 
-def train(spec: Spec, method: Method, data: Data, seed: Any, t: Any, hub: Any, memories: Any, ids: Any) -> Any:
-    """`local` of all given clients: (messages as they arrive, bytes, memories, gradients, finite), stacked."""
+def open_row(spec: Spec, method: Method, channel: Channel, data: Data, hub: Hub, template: Any) -> Row:
+    """What is kept for a client before the first round; all clients start alike."""
+    memory = method.client_init(template)
+    up, down = link.uplink(channel, method.exchange), link.downlink(channel)
+    if up.passes and down.passes:
+        return Row(memory)
+    if method.exchange == "graph":
+        message = method.message(memory)
+        nobody = jax.tree.map(lambda m: m[None], message)
+        pull = jax.eval_shape(lambda: method.pull(message, nobody, jnp.zeros(1, link.flat(message).dtype)))
+        return Row(memory, link.open_link(up, channel, message), link.open_link(down, channel, _zeros(pull)) if method.hub_between else ())
+    if method.exchange != "star":
+        return Row(memory)
+    received = method.broadcast(hub.state, 0)
+    message = jax.eval_shape(lambda: method.local(received, memory, objective_of(spec, data, 0, 0, 0)).message)
+    # A star's copies are of updates, and the first update is taken to be nothing: only the shapes of the message count.
+    return Row(memory, link.open_link(up, channel, _zeros(message)), link.open_link(down, channel, received) if method.addressed else ())
 
-    def one(client: Any, memory: Any) -> Any:
-        step = method.local(method.broadcast(hub, client), memory, objective_of(spec, data, seed, t, client))
-        message, size = spec.codec.transmit(step.message)
-        billed = jnp.where(step.sent, size, 0)
-        gradients = jnp.asarray(step.gradients, jnp.int32)
-        return message, billed.astype(jnp.int32), step.memory, gradients, all_finite((step.message, step.memory))
 
+def _zeros(shapes: Any) -> Any:
+    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+
+
+def open_hub(method: Method, channel: Channel, template: Any) -> Hub:
+    """The hub before the first round; what it would broadcast then is known to all."""
+    state = method.hub_init(template)
+    if method.exchange != "star" or method.addressed:
+        return Hub(state)
+    return Hub(state, link.open_link(link.downlink(channel), channel, method.broadcast(state, 0)))
+
+
+class Heard(NamedTuple):
+    """What a client has from the hub at the beginning of a round."""
+
+    received: Any
+    down: Any
+    bytes: Any
+
+
+def speak(method: Method, channel: Channel, seed: Any, t: Any, hub: Hub) -> link.Sent | None:
+    """Star: what the hub says to all at once, over its link; None when it tells each client something of its own, or nothing is compressed."""
+    stream = link.downlink(channel)
+    if method.exchange != "star" or method.addressed or stream.passes:
+        return None
+    key = jax.random.fold_in(keys.stream(seed, Role.DOWNLINK), t)
+    return link.transmit(stream, channel, hub.stream, method.broadcast(hub.state, 0), None, key, t)
+
+
+def hear(method: Method, channel: Channel, seed: Any, t: Any, hub: Hub, said: link.Sent | None, client: Any, row: Row) -> Heard:
+    """What a client receives in round t (or would, when it is evaluated)."""
+    if said is not None:
+        return Heard(said.arrived, row.down, said.bytes)
+    received = method.broadcast(hub.state, client)
+    if not method.addressed:
+        return Heard(received, row.down, size_of(received))
+    key = per_client(keys.stream(seed, Role.DOWNLINK), t, client)
+    sent = link.transmit(link.downlink(channel), channel, row.down, received, None, key, t)
+    return Heard(sent.arrived, sent.link, sent.bytes)
+
+
+def train(
+    spec: Spec, method: Method, channel: Channel, data: Data, seed: Any, t: Any, hub: Hub, said: link.Sent | None, rows: Row, ids: Any, sends: Any
+) -> Any:
+    """`local` of all given clients, and what they send on its way: (messages as they arrive, rows, gradients, finite, bytes up, bytes down), stacked.
+
+    `sends` tells who sends (None: all); a link is left alone when its client sends nothing.
+    """
+    stream = link.uplink(channel, method.exchange)
+
+    def one(client: Any, row: Row, sending: Any = True) -> Any:
+        heard = hear(method, channel, seed, t, hub, said, client, row)
+        step = method.local(heard.received, row.memory, objective_of(spec, data, seed, t, client))
+        reference = method.reference(heard.received, step.message) if method.exchange == "star" else None
+        sent = link.transmit(stream, channel, row.up, step.message, reference, per_client(keys.stream(seed, Role.UPLINK), t, client), t)
+        real = sending & jnp.asarray(step.sent)
+        keep = lambda new, old: jnp.where(real, new, old)  # noqa: E731
+        arrived, up = sent.arrived, sent.link
+        if not stream.passes:
+            arrived, up = jax.tree.map(keep, arrived, step.message), jax.tree.map(keep, up, row.up)
+        numbers = (jnp.asarray(n, jnp.int32) for n in (step.gradients, jnp.where(real, sent.bytes, 0), heard.bytes))
+        return (arrived, Row(step.memory, up, heard.down), all_finite((step.message, step.memory)), *numbers)
+
+    arguments = (ids, rows) if sends is None else (ids, rows, sends)
     count = len(ids)
     if spec.at_once >= count:
-        return jax.vmap(one)(ids, memories)
+        return jax.vmap(one)(*arguments)
     if not spec.sort_by_work:
-        return lax.map(lambda a: one(*a), (ids, memories), batch_size=spec.at_once)
+        return lax.map(lambda a: one(*a), arguments, batch_size=spec.at_once)
     # Clients with alike amounts of data go side by side: a group takes as long as its largest member.
     order = jnp.argsort(data.size[ids])
-    out = lax.map(lambda a: one(*a), (ids[order], jax.tree.map(lambda m: m[order], memories)), batch_size=spec.at_once)
+    out = lax.map(lambda a: one(*a), jax.tree.map(lambda leaf: leaf[order], arguments), batch_size=spec.at_once)
     back = jnp.argsort(order)
     return jax.tree.map(lambda leaf: leaf[back], out)
 
@@ -134,44 +226,81 @@ def neighbour_pull(method: Method, graph: Coupled, ids: Any, messages: Any, pool
 def one_round(
     spec: Spec,
     method: Method,
+    channel: Channel,
     data: Data,
     graph: Coupled,
     seed: Any,
     t: Any,
-    hub: Any,
+    hub: Hub,
     ids: Any,
-    memories: Any,
+    rows: Row,
     sampled: Any,
     pool_ids: Any = None,
-    pool_memories: Any = None,
-) -> tuple[Any, Any, Log]:
-    """One communication round for the clients `ids` that train, of which those at positions `sampled` take part in the exchange.
+    pool_rows: Any = None,
+) -> tuple[Hub, Row, Log]:
+    """One communication round for the clients `ids` that train, of which those at positions `sampled` (None: all) take part in the exchange.
 
-    `pool_ids` (sorted, including `ids`) and `pool_memories` are the clients whose last models count although they were not sampled.
+    `pool_ids` (sorted, including `ids`) and `pool_rows` are the clients whose last messages count although they were not sampled.
     """
-    mixed = method.exchange == "graph"
-    messages, size, memories, gradients, finite = train(spec, method, data, seed, t, hub, memories, ids)
+    said = speak(method, channel, seed, t, hub)
+    sends = None if sampled is None else jnp.zeros(len(ids), bool).at[sampled].set(True)
+    messages, rows, finite, gradients, up, down = train(spec, method, channel, data, seed, t, hub, said, rows, ids, sends)
+    finite_after = finite
     if method.exchange in ("star", "pooled"):
         sent = messages if sampled is None else jax.tree.map(lambda m: m[sampled], messages)
         members = ids if sampled is None else ids[sampled]
         weights = data.size[members].astype(data.x.dtype) if method.by_samples else jnp.ones(len(members), data.x.dtype)
-        hub = method.merge(hub, sent, Cohort(members, weights), t)
-    elif mixed:
+        state = method.merge(hub.state, sent, Cohort(members, weights), t)
+        hub = Hub(state, hub.stream if said is None else said.link)
+    elif method.exchange == "graph":
         if pool_ids is None:
             pool_ids, pool = ids, messages
         else:
             place = jnp.searchsorted(pool_ids, ids)
-            pool = jax.tree.map(lambda p, m: p.at[place].set(m), jax.vmap(method.message)(pool_memories), messages)
+            pool = jax.tree.map(lambda p, m: p.at[place].set(m), last_messages(method, channel, pool_rows), messages)
         pulls = neighbour_pull(method, graph, ids, messages, pool_ids, pool)
-        memories = jax.vmap(method.absorb, (0, 0, None))(memories, pulls, t)
-    return hub, memories, Log(ids, gradients, finite, jax.vmap(all_finite)(memories) if mixed else finite, size, all_finite(hub))
+        pulls, links, down = carry_pulls(method, channel, seed, t, ids, pulls, rows)
+        ups = jax.vmap(partial(follow_mixing, method, channel, t))(rows.up, pulls, messages)
+        rows = Row(jax.vmap(method.absorb, (0, 0, None))(rows.memory, pulls, t), ups, links)
+        finite_after = jax.vmap(all_finite)(rows.memory)
+    return hub, rows, Log(ids, gradients, finite, finite_after, up, down, all_finite(hub.state))
+
+
+def follow_mixing(method: Method, channel: Channel, t: Any, up: Any, pull: Any, message: Any) -> Any:
+    """Graph with a hub: hub and client both know the pull, so their public copy goes along with it, and none of that need be sent."""
+    if not method.hub_between or not link.uplink(channel, method.exchange).copies:
+        return up
+    return up._replace(public=up.public._replace(copy=link.flat(method.moved(message, pull, t))))
+
+
+def last_messages(method: Method, channel: Channel, rows: Row) -> Any:
+    """Graph: what is known of clients that do not take part. Over public copies, those; else what their memories say."""
+    stream = link.uplink(channel, method.exchange)
+    messages = jax.vmap(method.message)(rows.memory) if stream.passes else jax.eval_shape(jax.vmap(method.message), rows.memory)
+    if stream.passes:
+        return messages
+    like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), messages)
+    return jax.vmap(lambda up: link.known(stream, up, like))(rows.up)
+
+
+def carry_pulls(method: Method, channel: Channel, seed: Any, t: Any, ids: Any, pulls: Any, rows: Row) -> tuple[Any, Any, Any]:
+    """Graph with a hub: the pulls on their way down, the links afterwards, and bytes per client. Without a hub nothing is sent back."""
+    if not method.hub_between:
+        return pulls, rows.down, jnp.zeros(len(ids), jnp.int32)
+    stream = link.downlink(channel)
+
+    def one(client: Any, pull: Any, down: Any) -> Any:
+        sent = link.transmit(stream, channel, down, pull, None, per_client(keys.stream(seed, Role.DOWNLINK), t, client), t)
+        return sent.arrived, sent.link, jnp.asarray(sent.bytes, jnp.int32)
+
+    return jax.vmap(one)(ids, pulls, rows.down)
 
 
 def round_cohort(spec: Spec, seed: Any, t: Any) -> Any:
     """The clients sampled in round t, sorted."""
     if spec.cohort == spec.clients:
         return jnp.arange(spec.clients)
-    return cohort(stream(seed, Role.COHORT), t, spec.clients, spec.cohort)
+    return cohort(keys.stream(seed, Role.COHORT), t, spec.clients, spec.cohort)
 
 
 def stale_neighbours(spec: Spec, method: Method) -> bool:
@@ -179,31 +308,33 @@ def stale_neighbours(spec: Spec, method: Method) -> bool:
     return method.exchange == "graph" and method.hears_all and spec.cohort < spec.clients
 
 
-def device_round(spec: Spec, method: Method, data: Data, graph: Coupled, seed: Any, t: Any, hub: Any, rows: Any) -> tuple[Any, Any, Log]:
+def device_round(
+    spec: Spec, method: Method, channel: Channel, data: Data, graph: Coupled, seed: Any, t: Any, hub: Hub, rows: Row
+) -> tuple[Hub, Row, Log]:
     """A round on the states of all N clients, kept on the device: take the rows that train, and put them back."""
     if method.exchange == "pooled":
         # A single learner whose data is everybody's: client 0 of `data`, which the simulator has widened to all rows.
-        hub, _, log = one_round(spec, method, data, graph, seed, t, hub, jnp.zeros(1, jnp.int32), (), None)
+        hub, _, log = one_round(spec, method, channel, data, graph, seed, t, hub, jnp.zeros(1, jnp.int32), Row(()), None)
         return hub, rows, log
     members = round_cohort(spec, seed, t)
     everyone = jnp.arange(spec.clients)
     if spec.cohort == spec.clients:
-        hub, rows, log = one_round(spec, method, data, graph, seed, t, hub, everyone, rows, None)
+        hub, rows, log = one_round(spec, method, channel, data, graph, seed, t, hub, everyone, rows, None)
     elif method.trains_all:
-        hub, rows, log = one_round(spec, method, data, graph, seed, t, hub, everyone, rows, members)
+        hub, rows, log = one_round(spec, method, channel, data, graph, seed, t, hub, everyone, rows, members)
     else:
         taken = jax.tree.map(lambda r: r[members], rows)
         pool = (everyone, rows) if stale_neighbours(spec, method) else (None, None)
-        hub, taken, log = one_round(spec, method, data, graph, seed, t, hub, members, taken, None, *pool)
+        hub, taken, log = one_round(spec, method, channel, data, graph, seed, t, hub, members, taken, None, *pool)
         rows = jax.tree.map(lambda r, v: r.at[members].set(v), rows, taken)
     return hub, rows, log
 
 
 def rounds_block(
-    spec: Spec, length: int, method: Method, data: Data, graph: Coupled, seed: Any, hub: Any, rows: Any, t0: Any, count: Any
-) -> tuple[Any, Any, Log]:
+    spec: Spec, length: int, method: Method, channel: Channel, data: Data, graph: Coupled, seed: Any, hub: Hub, rows: Row, t0: Any, count: Any
+) -> tuple[Hub, Row, Log]:
     """Rounds t0 … t0 + count − 1 (count ≤ length) in one program; `count` is traced, so any number of rounds shares it."""
-    step = partial(device_round, spec, method, data, graph, seed)
+    step = partial(device_round, spec, method, channel, data, graph, seed)
     shape = jax.eval_shape(lambda: step(t0, hub, rows)[2])
     logs = jax.tree.map(lambda s: jnp.zeros((length, *s.shape), s.dtype), shape)
 
@@ -215,7 +346,7 @@ def rounds_block(
     return lax.fori_loop(0, count, body, (hub, rows, logs))
 
 
-compiled_block = jax.jit(rounds_block, static_argnums=(0, 1), donate_argnums=(6, 7))
+compiled_block = jax.jit(rounds_block, static_argnums=(0, 1), donate_argnums=(7, 8))
 compiled_round = jax.jit(one_round, static_argnums=(0,))
 
 
@@ -224,6 +355,7 @@ def _mapped_block(
     length: int,
     axes: tuple[int | None, ...],
     method: Method,
+    channel: Channel,
     data: Data,
     graph: Coupled,
     seeds: Any,
@@ -235,10 +367,10 @@ def _mapped_block(
     leaves, structure = jax.tree.flatten(method)
 
     def run(leaves: Any, seed: Any, hub: Any, rows: Any) -> Any:
-        return rounds_block(spec, length, jax.tree.unflatten(structure, leaves), data, graph, seed, hub, rows, t0, count)
+        return rounds_block(spec, length, jax.tree.unflatten(structure, leaves), channel, data, graph, seed, hub, rows, t0, count)
 
     return jax.vmap(run, in_axes=(list(axes), 0, 0, 0))(leaves, seeds, hub, rows)
 
 
-compiled_mapped_block = jax.jit(_mapped_block, static_argnums=(0, 1, 2), donate_argnums=(7, 8))
+compiled_mapped_block = jax.jit(_mapped_block, static_argnums=(0, 1, 2), donate_argnums=(8, 9))
 """The same for several seeds or hyper-parameter values side by side; `axes` says which leaves of the method are stacked."""

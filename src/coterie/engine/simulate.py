@@ -23,15 +23,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.algorithms.base import Condition, Facts, Method, get_method
-from coterie.channel.codec import Identity, size_of
-from coterie.channel.ledger import Ledger
+from coterie.channel import PLAIN, Channel, get_channel
+from coterie.channel.codec import size_of
+from coterie.channel.ledger import Hearing, Ledger
+from coterie.channel.link import HEADER
 from coterie.coupling.graph import Graph, complete
 from coterie.data.federation import Federation
 from coterie.engine import rounds as engine_rounds
 from coterie.engine.compilation import Compilations
 from coterie.engine.evaluate import Scores, evaluate, hold
 from coterie.engine.options import Training
-from coterie.engine.rounds import Coupled, Data, Log, Spec
+from coterie.engine.rounds import Coupled, Data, Log, Row, Spec
 from coterie.engine.store import DeviceStore, HostStore, make_store
 from coterie.errors import Diverged, InvalidInput
 from coterie.models.base import Model, ModelSpec, get_model
@@ -41,8 +43,6 @@ from coterie.vector import Vector
 
 BLOCK = 50
 """Rounds that one call of the compiled program may run at most."""
-
-IDENTITY = Identity()
 
 
 @lru_cache(maxsize=64)
@@ -86,8 +86,10 @@ class Simulator:
         training: Training,
         graph: Graph | None = None,
         folder: Path | None = None,
+        channel: Channel | str = PLAIN,
     ) -> None:
         self.training, self.federation = training, federation
+        self.channel = get_channel(channel) if isinstance(channel, str) else channel
         self.model = build_model(model, federation)
         asked = get_method(method) if isinstance(method, str) else method
         with self.precision():
@@ -115,24 +117,30 @@ class Simulator:
         steps = -(-fed.train.sizes // batch)
         uneven = method.work().epochs is not None and steps.max() > 1.5 * steps.mean()
         at_once = options.clients_at_once or (max(1, -(-trainers // 8)) if uneven else trainers)
-        self.spec = Spec(learner, n, s, min(at_once, trainers), IDENTITY, sort_by_work=uneven)
+        self.spec = Spec(learner, n, s, min(at_once, trainers), sort_by_work=uneven)
         held = hold(fed.train, dtype)
         start, size = held.start, held.size
         if pooled:
             start, size = jnp.zeros_like(start), jnp.full_like(size, len(fed.train))
         self.data = Data(held.x, held.y, start, size, jnp.asarray(self.model.l2, dtype), options.batch_schedule)
         self.coupled = self._coupled(dtype)
-        self.hub = self.method.hub_init(template)
+        self.centre = engine_rounds.open_hub(self.method, self.channel, template)
         path = folder / "store.scratch" if folder is not None else None
-        self.store = make_store(options.store, n, self.method.client_init(template), path)
+        row = engine_rounds.open_row(self.spec, self.method, self.channel, self.data, self.centre, template)
+        self.store = make_store(options.store, n, row, path)
         self.held = {name: hold(split, dtype) for name, split in (("validation", fed.validation), ("test", fed.test)) if len(split)}
         if options.train_metrics:
             self.held["train"] = held
         self.t = 0
         self.ledger = Ledger(n)
         self.dirty = np.zeros(n, bool)
-        self._down = size_of(jax.eval_shape(self.method.broadcast, self.hub, 0))
+        self.heard = Hearing(n)
         self._seconds_per_round = 0.0
+
+    @property
+    def hub(self) -> Any:
+        """What the method keeps at its hub."""
+        return self.centre.state
 
     @staticmethod
     def _graph(method: Method, graph: Graph | None, n: int, s: int) -> Graph | None:
@@ -176,8 +184,8 @@ class Simulator:
     def _device_block(self, count: int) -> Log:
         assert isinstance(self.store, DeviceStore)
         length = min(BLOCK, self.training.rounds)
-        self.hub, self.store.rows, logs = engine_rounds.compiled_block(
-            self.spec, length, self.method, self.data, self.coupled, self.seed, self.hub, self.store.rows, self.t, count
+        self.centre, self.store.rows, logs = engine_rounds.compiled_block(
+            self.spec, length, self.method, self.channel, self.data, self.coupled, self.seed, self.centre, self.store.rows, self.t, count
         )
         return jax.tree.map(np.asarray, logs)
 
@@ -188,7 +196,7 @@ class Simulator:
         sampled, pool_ids, pool = None, None, None
         if method.exchange == "pooled":
             ids: NDArray[Any] = np.zeros(1, np.int32)
-            memories: Any = ()
+            rows: Any = Row(())
         else:
             members = np.asarray(_cohort(spec, self.seed, self.t))
             ids = np.arange(n) if method.trains_all else members
@@ -201,9 +209,9 @@ class Simulator:
                 width = min(n, int(len(members) * (1 + self.graph.degrees.max())))
                 pool_ids = np.concatenate([needed, np.full(width - len(needed), needed[-1])])
                 pool = self.store.gather(pool_ids)
-            memories = self.store.gather(ids)
-        self.hub, rows, log = engine_rounds.compiled_round(
-            spec, method, self.data, self.coupled, self.seed, self.t, self.hub, ids, memories, sampled, pool_ids, pool
+            rows = self.store.gather(ids)
+        self.centre, rows, log = engine_rounds.compiled_round(
+            spec, method, self.channel, self.data, self.coupled, self.seed, self.t, self.centre, ids, rows, sampled, pool_ids, pool
         )
         if method.exchange != "pooled":
             self.store.scatter(ids, rows)
@@ -227,17 +235,19 @@ class Simulator:
     def _bill(self, log: Log) -> tuple[Any, Any, Any, Any]:
         """Clients, bytes up, bytes down, gradients of one round."""
         method, size = self.method, log.up.astype(np.int64)
-        members = np.asarray(_cohort(self.spec, self.seed, self.t)) if method.trains_all or method.exchange == "pooled" else log.ids
         if method.exchange == "none":
             return log.ids, 0, 0, log.gradients
         if method.exchange == "pooled":
             # A pooled step looks at as many samples as one step of each member of a cohort.
-            everyone = np.arange(self.spec.clients)
+            everyone, members = np.arange(self.spec.clients), np.asarray(_cohort(self.spec, self.seed, self.t))
             return everyone, self._data_bytes if self.t == 0 else 0, 0, np.where(np.isin(everyone, members), log.gradients, 0)
+        down = log.down.astype(np.int64)
         if method.exchange == "star":
-            return log.ids, np.where(np.isin(log.ids, members), size, 0), self._down, log.gradients
+            if self.channel.down and not method.addressed:
+                down = self.heard.bill(log.ids, int(down[0]), self._whole_copy)
+            return log.ids, size, down, log.gradients
         if method.hub_between:
-            return log.ids, size, size, log.gradients
+            return log.ids, size, down, log.gradients
         assert self.graph is not None
         return log.ids, size * self.graph.degrees, self._adjacency @ size, log.gradients  # without a hub all take part
 
@@ -245,6 +255,11 @@ class Simulator:
     def _adjacency(self) -> Any:
         assert self.graph is not None
         return (self.graph.weights > 0).astype(np.int64)
+
+    @cached_property
+    def _whole_copy(self) -> int:
+        """What it takes to bring a client up to date that has heard nothing for long."""
+        return size_of(self.centre.stream.public.copy) + HEADER
 
     @cached_property
     def _data_bytes(self) -> NDArray[np.int64]:
@@ -258,7 +273,9 @@ class Simulator:
         """All clients, all views, on validation and test."""
         with self.precision():
             scores = {
-                name: evaluate(self.spec, self.method, self.data, held, self.seed, self.t, self.hub, self.store, self.training.eval_at_once)
+                name: evaluate(
+                    self.spec, self.method, self.channel, self.data, held, self.seed, self.t, self.centre, self.store, self.training.eval_at_once
+                )
                 for name, held in self.held.items()
             }
         return Snapshot(self.t, scores, **self.ledger.totals())
@@ -268,22 +285,21 @@ class Simulator:
         if not 0 <= client < self.spec.clients:
             raise InvalidInput(f"client is {client}, but must be from 0 to {self.spec.clients - 1}.")
         with self.precision():
-            memory = jax.tree.map(lambda leaf: leaf[0], self.store.gather(np.array([client])))
-            objective = engine_rounds.objective_of(self.spec, self.data, self.seed, self.t, client)
-            models = self.method.models(self.method.broadcast(self.hub, client), memory, objective)
+            models = self._models(client, jax.tree.map(lambda leaf: leaf[0], self.store.gather(np.array([client]))))
             return {view: v.map(np.asarray) for view, v in models.items()}
+
+    def _models(self, client: Any, row: Row) -> dict[str, Vector]:
+        said = engine_rounds.speak(self.method, self.channel, self.seed, self.t, self.centre)
+        heard = engine_rounds.hear(self.method, self.channel, self.seed, self.t, self.centre, said, client, row)
+        objective = engine_rounds.objective_of(self.spec, self.data, self.seed, self.t, client)
+        return self.method.models(heard.received, row.memory, objective)
 
     def all_models(self, view: str | None = None) -> Vector:
         """One view of all clients, stacked along axis 0."""
         view = view or self.method.model_views[0]
         with self.precision():
-
-            def one(client: Any, memory: Any) -> Vector:
-                objective = engine_rounds.objective_of(self.spec, self.data, self.seed, self.t, client)
-                return self.method.models(self.method.broadcast(self.hub, client), memory, objective)[view]
-
             everyone = np.arange(self.spec.clients)
-            return jax.vmap(one)(everyone, self.store.gather(everyone)).map(np.asarray)
+            return jax.vmap(lambda client, row: self._models(client, row)[view])(everyone, self.store.gather(everyone)).map(np.asarray)
 
 
 _cohort = jax.jit(engine_rounds.round_cohort, static_argnums=(0,))
@@ -351,6 +367,7 @@ def simulate(
     graph: Graph | None = None,
     progress: Progress | None = None,
     keep_collapsed: bool = False,
+    channel: Channel | str = PLAIN,
     **training: Any,
 ) -> Result:
     """Train a method on a federation in memory. Further arguments are those of `Training`: rounds, cohort, batch_size, seed, …
@@ -361,7 +378,7 @@ def simulate(
     begun = time.perf_counter()
     snapshots, collapsed = [], None
     with Compilations() as compilations:
-        simulator = Simulator(method, federation, model, options, graph)
+        simulator = Simulator(method, federation, model, options, graph, channel=channel)
         try:
             for snapshot in drive(simulator, progress):
                 snapshots.append(snapshot)
@@ -380,6 +397,7 @@ def simulate_many(
     *,
     seeds: Sequence[int] = (0,),
     graph: Graph | None = None,
+    channel: Channel | str = PLAIN,
     **training: Any,
 ) -> list[Result]:
     """Several values of traced hyper-parameters, or several seeds, side by side in one compiled program.
@@ -395,7 +413,7 @@ def simulate_many(
     begun = time.perf_counter()
     with Compilations() as compilations:
         sims = [
-            Simulator(m, federation, model, Training.from_config({**training, "seed": s, "store": "device"}), graph)
+            Simulator(m, federation, model, Training.from_config({**training, "seed": s, "store": "device"}), graph, channel=channel)
             for m, s in zip(methods, seeds, strict=True)
         ]
         lead = sims[0]
@@ -415,18 +433,18 @@ def simulate_many(
             stacked = [leaf[0] if alike else jnp.stack([jnp.asarray(v) for v in leaf]) for leaf, alike in zip(leaves, same, strict=True)]
             method = jax.tree.unflatten(jax.tree.structure(lead.method), stacked)
             stack = lambda trees: jax.tree.map(lambda *v: jnp.stack(v), *trees)  # noqa: E731
-            hub, rows = stack([s.hub for s in sims]), stack([s.store.rows for s in sims if isinstance(s.store, DeviceStore)])
+            centre, rows = stack([s.centre for s in sims]), stack([s.store.rows for s in sims if isinstance(s.store, DeviceStore)])
             options = lead.training
             length, t = min(BLOCK, options.rounds), 0
             while t < options.rounds:
                 target = min(options.rounds, (t // options.eval_every + 1) * options.eval_every)
                 step = min(target - t, length)
-                hub, rows, logs = engine_rounds.compiled_mapped_block(
-                    lead.spec, length, axes, method, lead.data, lead.coupled, jnp.asarray(seeds), hub, rows, t, step
+                centre, rows, logs = engine_rounds.compiled_mapped_block(
+                    lead.spec, length, axes, method, lead.channel, lead.data, lead.coupled, jnp.asarray(seeds), centre, rows, t, step
                 )
                 logs = jax.tree.map(np.asarray, logs)
                 for i, s in enumerate(sims):
-                    s.hub = jax.tree.map(lambda leaf: leaf[i], hub)  # noqa: B023
+                    s.centre = jax.tree.map(lambda leaf: leaf[i], centre)  # noqa: B023
                     assert isinstance(s.store, DeviceStore)
                     s.store.rows = jax.tree.map(lambda leaf: leaf[i], rows)  # noqa: B023
                     s._account(jax.tree.map(lambda leaf: leaf[i], logs), step)  # noqa: B023
