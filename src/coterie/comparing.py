@@ -9,6 +9,7 @@ from typing import Any
 
 from coterie.algorithms.base import Method, get_method
 from coterie.algorithms.local import Local, equal_compute
+from coterie.channel import PLAIN, Channel
 from coterie.coupling.graph import Graph
 from coterie.data.federation import Federation, warn_without_test
 from coterie.engine import run as runs
@@ -16,8 +17,9 @@ from coterie.engine.files import make_folder, write_text
 from coterie.engine.options import Training
 from coterie.engine.simulate import Progress, simulate
 from coterie.errors import Diverged, InvalidInput
-from coterie.experiment import Experiment
+from coterie.experiment import Contender, Experiment
 from coterie.models.base import Model, ModelSpec
+from coterie.options import Options
 from coterie.report.comparison import Comparison, Entry
 from coterie.report.outcome import Outcome
 from coterie.report.page import page
@@ -27,7 +29,7 @@ Begin = Callable[[str, int, int], Progress | None]
 """Called before each run with its label, its number and how many there are; may give a progress callback."""
 
 
-def with_locals(methods: Sequence[Method], everybody: bool = False) -> tuple[list[tuple[str, Method]], list[int | None]]:
+def with_locals(contenders: Sequence[Contender], everybody: bool = False) -> tuple[list[tuple[str, Contender]], list[int | None]]:
     """Labelled methods, with a Local for every distinct amount of gradient work first; and for each the place of its Local.
 
     A Local that the user asked for serves those whose work it equals. With `everybody` in every cohort it does not matter who
@@ -42,16 +44,15 @@ def with_locals(methods: Sequence[Method], everybody: bool = False) -> tuple[lis
             locals_.append(local)
         return locals_.index(local)
 
-    others = [m for m in methods if not isinstance(m, Local)]
-    for m in methods:
-        if isinstance(m, Local):
-            place(m)
-    for m in others:
-        partner.append(None if m.exchange == "pooled" else place(equal_compute(m)))
+    others = [c for c in contenders if not isinstance(c.method, Local)]
+    for c in contenders:
+        if isinstance(c.method, Local):
+            place(c.method)
+    for c in others:
+        partner.append(None if c.method.exchange == "pooled" else place(equal_compute(c.method)))
     partner = [0 if p is None and locals_ else p for p in partner]
-    labelled: list[tuple[str, Method]] = [(_local_label(m, len(locals_) > 1), m) for m in locals_]
-    titles = [m.title for m in others]
-    labelled += [(_label(m, others) if titles.count(m.title) > 1 else m.title, m) for m in others]
+    labelled: list[tuple[str, Contender]] = [(_local_label(m, len(locals_) > 1), Contender(m)) for m in locals_]
+    labelled += [(_label(c, others), c) for c in others]
     return labelled, [*range(len(locals_)), *partner]
 
 
@@ -62,12 +63,20 @@ def _local_label(m: Local, several: bool) -> str:
     return f"Local ({amount}, lr {m.lr:g}, {m.trains})" if isinstance(m.lr, float) else f"Local ({amount}, {m.trains})"
 
 
-def _label(m: Method, all_: Sequence[Method]) -> str:
-    """A method's title with the options that tell it from its namesakes."""
-    rivals = [o.to_config() for o in all_ if o.title == m.title]
-    mine = m.to_config()
-    differing = [k for k in m.public() if len({str(r.get(k)) for r in rivals}) > 1]
-    return f"{m.title} ({', '.join(f'{k}={mine.get(k)}' for k in differing)})" if differing else m.title
+def _label(c: Contender, all_: Sequence[Contender]) -> str:
+    """A method's title and channel, each with the options that tell it from its namesakes."""
+    namesakes = [o for o in all_ if o.method.title == c.method.title]
+    label = c.method.title + _differing(c.method, [o.method for o in namesakes])
+    if c.channel == PLAIN:
+        return label
+    return f"{label} + {c.channel.name}" + _differing(c.channel, [o.channel for o in namesakes if o.channel.name == c.channel.name])
+
+
+def _differing(mine: Options, all_: Sequence[Options]) -> str:
+    """The options in which these differ, in brackets."""
+    configs, my = [o.to_config() for o in all_], mine.to_config()
+    differing = [k for k in mine.public() if len({str(config.get(k)) for config in configs}) > 1]
+    return f" ({', '.join(f'{k}={my.get(k)}' for k in differing)})" if differing else ""
 
 
 def _needs_test_data(federation: Federation) -> None:
@@ -80,7 +89,7 @@ def _score_name(federation: Federation) -> str:
 
 
 def _assemble(
-    title: str, federation: Federation, labelled: list[tuple[str, Method]], partner: list[int | None], table: list[list[Outcome]]
+    title: str, federation: Federation, labelled: list[tuple[str, Contender]], partner: list[int | None], table: list[list[Outcome]]
 ) -> Comparison:
     entries = []
     for (label, _), outcomes, p in zip(labelled, table, partner, strict=True):
@@ -90,7 +99,7 @@ def _assemble(
 
 
 def compare(
-    methods: Sequence[Method | str],
+    methods: Sequence[Method | str | tuple[Method | str, Channel]],
     federation: Federation,
     model: Model | ModelSpec | str = "mlr",
     *,
@@ -99,7 +108,7 @@ def compare(
     begin: Begin | None = None,
     **training: Any,
 ) -> Comparison:
-    """Compare in memory. Further arguments are those of `Training`.
+    """Compare in memory. A method may come with a channel, as a pair. Further arguments are those of `Training`.
 
     >>> import coterie
     >>> fed = coterie.load("digits", clients=4)
@@ -108,16 +117,26 @@ def compare(
     ['Local', 'FedU']
     """
     _needs_test_data(federation)
-    chosen = [get_method(m) if isinstance(m, str) else m for m in methods]
+    pairs = [m if isinstance(m, tuple) else (m, PLAIN) for m in methods]
+    chosen = [Contender(get_method(m) if isinstance(m, str) else m, channel) for m, channel in pairs]
     if not chosen or not seeds:
         raise InvalidInput(f"a comparison needs at least 1 method and 1 seed, but got {len(chosen)} and {len(list(seeds))}.")
     labelled, partner = with_locals(chosen, Training.from_config(training).cohort_size(federation) == federation.clients)
     table = []
-    for i, (label, m) in enumerate(labelled):
+    for i, (label, contender) in enumerate(labelled):
         outcomes = []
         for j, seed in enumerate(seeds):
             progress = begin(label, i * len(seeds) + j, len(labelled) * len(seeds)) if begin else None
-            result = simulate(m, federation, model, graph=graph, progress=progress, keep_collapsed=True, **{**training, "seed": seed})
+            result = simulate(
+                contender.method,
+                federation,
+                model,
+                graph=graph,
+                channel=contender.channel,
+                progress=progress,
+                keep_collapsed=True,
+                **{**training, "seed": seed},
+            )
             outcomes.append(Outcome.from_result(result))
         table.append(outcomes)
     return _assemble(federation.name, federation, labelled, partner, table)
@@ -129,13 +148,13 @@ def compare_into(experiment: Experiment, folder: Path, *, force: bool = False, b
     Runs that are already finished there with the same config are taken as they are, unfinished ones are resumed: the command can be
     killed and repeated.
     """
-    if not experiment.methods:
+    if not experiment.contenders:
         raise InvalidInput("the experiment names no method; give [[methods]] or --methods.")
     seeds = experiment.seeds or (experiment.training.seed,)
     federation = experiment.federation()
     _needs_test_data(federation)
     everybody = experiment.training.cohort_size(federation) == federation.clients  # refuses before anything is written
-    labelled, partner = with_locals(experiment.methods, everybody)
+    labelled, partner = with_locals(experiment.contenders, everybody)
     if warning := warn_without_test(federation):
         say(warning)
     config = folder / "config.toml"
@@ -143,10 +162,10 @@ def compare_into(experiment: Experiment, folder: Path, *, force: bool = False, b
     make_folder(folder, force=force or again)
     write_text(config, experiment.to_toml())
     table = []
-    for i, (label, m) in enumerate(labelled):
+    for i, (label, contender) in enumerate(labelled):
         outcomes = []
         for j, seed in enumerate(seeds):
-            single = experiment.single(m, seed)
+            single = experiment.single(contender, seed)
             place = folder / "runs" / f"{_slug(label)}-seed{seed}"
             progress = begin(label, i * len(seeds) + j, len(labelled) * len(seeds)) if begin else None
             outcomes.append(_one(single, place, progress, say))

@@ -13,6 +13,8 @@ rounds = 100
 [method]            # or several [[methods]] for `coterie compare`
 name = "fedu"
 eta = 0.01
+[channel]           # what messages go through; a method may have its own: channel = "delta", or a table with options
+name = "plain"
 """
 
 from __future__ import annotations
@@ -23,11 +25,12 @@ import json
 import tomllib
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import tomli_w
 
 from coterie.algorithms.base import Method, get_method
+from coterie.channel import PLAIN, Channel, get_channel
 from coterie.coupling import graph as graphs
 from coterie.coupling.graph import Graph
 from coterie.data.base import Source, get_source
@@ -37,7 +40,7 @@ from coterie.errors import InvalidInput, unknown
 from coterie.models.base import ModelSpec, get_model
 from coterie.options import Options, option, traced_dataclass
 
-SECTIONS = ("name", "data", "model", "graph", "training", "method", "methods", "seeds", "resplit")
+SECTIONS = ("name", "data", "model", "graph", "training", "channel", "method", "methods", "seeds", "resplit")
 
 
 @traced_dataclass
@@ -78,13 +81,32 @@ def _named(section: str, given: Any, default: str | None = None) -> tuple[str, d
     return name, rest
 
 
+class Contender(NamedTuple):
+    """A method, and the channel that its messages go through."""
+
+    method: Method
+    channel: Channel = PLAIN
+
+    @classmethod
+    def from_config(cls, given: Any, channel: Channel = PLAIN) -> Contender:
+        """`"fedu"`, or a table with a name, options, and perhaps a channel of its own."""
+        if isinstance(given, dict) and "channel" in given:
+            given = dict(given)
+            channel = get_channel(*_named("method.channel", given.pop("channel")))
+        return cls(get_method(*_named("method", given)), channel)
+
+    def to_config(self) -> dict[str, Any]:
+        table = {"name": self.method.name, **self.method.to_config()}
+        return table if self.channel == PLAIN else {**table, "channel": {"name": self.channel.name, **self.channel.to_config()}}
+
+
 @dataclasses.dataclass(frozen=True)
 class Experiment:
     """Everything that decides a result. `to_config` and `from_config` are inverses."""
 
     data: Source
     model: ModelSpec
-    methods: tuple[Method, ...]
+    contenders: tuple[Contender, ...]
     training: Training = dataclasses.field(default_factory=lambda: Training())
     graph: GraphOptions = dataclasses.field(default_factory=lambda: GraphOptions())
     data_seed: int = 0
@@ -94,12 +116,21 @@ class Experiment:
     name: str = "experiment"
 
     @property
+    def methods(self) -> tuple[Method, ...]:
+        return tuple(c.method for c in self.contenders)
+
+    @property
     def method(self) -> Method:
-        if len(self.methods) != 1:
+        return self.contender.method
+
+    @property
+    def contender(self) -> Contender:
+        """The only method of the experiment, and its channel."""
+        if len(self.contenders) != 1:
             raise InvalidInput(
-                f"the experiment has {len(self.methods)} methods, but `coterie run` takes exactly 1; use `coterie compare` for several."
+                f"the experiment has {len(self.contenders)} methods, but `coterie run` takes exactly 1; use `coterie compare` for several."
             )
-        return self.methods[0]
+        return self.contenders[0]
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Experiment:
@@ -119,7 +150,8 @@ class Experiment:
         listed = config.get("methods", [config["method"]] if "method" in config else [])
         if not isinstance(listed, list):
             raise InvalidInput("methods must be a list of names or [[methods]] tables.")
-        methods = tuple(get_method(*_named("method", m)) for m in listed)
+        channel = get_channel(*_named("channel", config["channel"])) if "channel" in config else PLAIN
+        contenders = tuple(Contender.from_config(m, channel) for m in listed)
         seeds = config.get("seeds", [])
         if not isinstance(seeds, list) or any(isinstance(s, bool) or not isinstance(s, int) or s < 0 for s in seeds):
             raise InvalidInput(f"seeds is {seeds!r}, but must be a list of whole numbers ≥ 0.")
@@ -135,7 +167,7 @@ class Experiment:
         return cls(
             data=source,
             model=get_model(model_name, model_options),
-            methods=methods,
+            contenders=contenders,
             training=Training.from_config(config.get("training", {})),
             graph=GraphOptions.from_config(config.get("graph", {})),
             data_seed=data_seed,
@@ -169,7 +201,7 @@ class Experiment:
             "graph": self.graph.to_config(),
             "training": self.training.to_config(),
         }
-        tables = [{"name": m.name, **m.to_config()} for m in self.methods]
+        tables = [c.to_config() for c in self.contenders]
         if len(tables) == 1:
             config["method"] = tables[0]
         elif tables:
@@ -193,11 +225,11 @@ class Experiment:
         changed = path.stat().st_mtime_ns if path.exists() else 0
         return _loaded(self.data, self.data_seed, changed)
 
-    def single(self, method: Method, seed: int) -> Experiment:
+    def single(self, contender: Contender, seed: int) -> Experiment:
         """The experiment of one method at one seed."""
         data_seed = self.data_seed + seed if self.resplit else self.data_seed
         training = self.training.replace(seed=seed)
-        return dataclasses.replace(self, methods=(method,), seeds=(), resplit=False, data_seed=data_seed, training=training)
+        return dataclasses.replace(self, contenders=(contender,), seeds=(), resplit=False, data_seed=data_seed, training=training)
 
     def with_(self, **changes: Any) -> Experiment:
         return dataclasses.replace(self, **changes)

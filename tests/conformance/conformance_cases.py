@@ -36,6 +36,15 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "lp-proj, p = 1.5, blocks": ("lp-proj", {"p": 1.5, "projection": "block", "blocks": 2, "tolerance": 0.05, "trains": "sampled"}),
     "graph-proj, peers, p = 1": ("graph-proj", {"hub": False, "p": 1.0, "projection": "layer"}),
+    "fedrep, epochs, own head_lr": ("fedrep", {"local_epochs": 1, "head_steps": 2, "head_lr": 0.3}),
+    "apfl, adaptive": ("apfl", {"adapt": True}),
+    "l2gd, coin": ("l2gd", {"coin": True}),
+    "mocha, Ω learnt, slow clients": ("mocha", {"omega": "learn", "omega_every": 2, "slowest": 0.3, "local_epochs": 2}),
+    "scaffold, epochs, gradient": ("scaffold", {"local_epochs": 1, "control": "gradient", "beta": 0.7}),
+    "per-fedavg, epochs, Hessian": ("per-fedavg", {"local_epochs": 1, "order": "hessian-vector", "adapt_steps": 2}),
+    "ditto, epochs": ("ditto", {"local_epochs": 1, "personal_steps": 2}),
+    "rsa, epochs": ("rsa", {"local_epochs": 1, "hub_decay": 0.1}),
+    "afl, median": ("afl", {"merging": "median", "weight_lr": 2.0}),
     "graph-proj, p = 3, all neighbours": ("graph-proj", {"p": 3.0, "neighbours": "all", "projection": "orthogonal"}),
 }
 

@@ -14,7 +14,7 @@ from coterie import METHODS, Federation, Method
 from coterie.engine.compilation import Compilations
 
 # Options that are nothing by default need a value before a second value can be compared with it; together, to need one program only.
-GIVEN = {"mix_lr": 0.3, "tolerance": 0.02}
+GIVEN = {"mix_lr": 0.3, "tolerance": 0.02, "head_lr": 0.2}
 
 
 def run(method: Method, federation: Federation, model: Any = None, **more: Any) -> int:
@@ -30,7 +30,7 @@ def test_a_second_value_of_any_float_compiles_nothing(name: str, ragged: Federat
     public = METHODS[name].public()
     method = small(name, **{k: v for k, v in GIVEN.items() if k in public})
     traced = [k for k, d in public.items() if d.traced]
-    assert "lr" in traced
+    assert ("lr" in traced) == (method.work().lr is not None), "only a method without a step size may lack lr"
     assert all(d.traced for k, d in public.items() if float in d.kinds and k != "p")
     run(method, ragged)
     for option in traced:

@@ -55,14 +55,15 @@ def strong(name: str, s: float) -> Method:
     if "personal_lr" in public:
         power = 2 if name == "lp-proj-1" else 1
         more = {"lam": s, "lr": (0.04 if name == "lp-proj-1" else 0.4) / s**power, "personal_lr": 0.4 / s**power}
-    elif "eta" in public:
-        more = {"eta": s, "lr": 0.02 / s}
+    elif "local_steps" in public:
+        more = {METHODS[name].strength: s, "lr": 0.02 / s}
     if "dsub" in public:
         more["dsub"] = 2
     return small(name, **more)
 
 
-@pytest.mark.parametrize("name", [n for n in COUPLED if n != "lp-proj-1"])
+# The L1 norm is exact at a finite strength and its signs jitter, so no distance shrinks like 1/strength (see below, and test_rsa.py).
+@pytest.mark.parametrize("name", [n for n in COUPLED if n not in ("lp-proj-1", "rsa")])
 def test_infinite_strength_is_consensus(name: str, linear: Federation) -> None:
     weak, strong_ = run(strong(name, 1e2), linear), run(strong(name, 1e4), linear)
     assert all(c.holds for c in weak.simulator.conditions() + strong_.simulator.conditions())

@@ -9,6 +9,7 @@ import pytest
 
 import coterie
 from coterie.comparing import compare, compare_into, with_locals
+from coterie.experiment import Contender
 from coterie.experiment import Experiment
 from coterie.report.comparison import Gain, weighted, worst_tenth
 from coterie.report.tables import COLUMNS, comparison_table, markdown
@@ -29,8 +30,8 @@ def quiet(sentence: str) -> None:
 def test_every_method_stands_beside_a_local_with_its_own_gradient_work() -> None:
     fedu, fedavg = coterie.FedU(local_steps=3, lr=0.1), coterie.FedAvg(local_epochs=2, lr=0.2)
     pfedme = coterie.PFedMe(local_rounds=3, inner_steps=4, personal_lr=0.3)
-    labelled, partner = with_locals([fedu, fedavg, pfedme])
-    methods = [m for _, m in labelled]
+    labelled, partner = with_locals([Contender(m) for m in (fedu, fedavg, pfedme)])
+    methods = [c.method for _, c in labelled]
     assert [partner[methods.index(m)] is not None for m in (fedu, fedavg, pfedme)] == [True] * 3
     for m, steps, epochs, lr, trains in ((fedu, 3, None, 0.1, "sampled"), (fedavg, 1, 2, 0.2, "sampled"), (pfedme, 12, None, 0.3, "all")):
         place = partner[methods.index(m)]
@@ -42,13 +43,13 @@ def test_every_method_stands_beside_a_local_with_its_own_gradient_work() -> None
 
 
 def test_one_local_serves_all_with_equal_work() -> None:
-    labelled, partner = with_locals([coterie.FedU(), coterie.FedAvg(), coterie.Global()])
+    labelled, partner = with_locals([Contender(m) for m in (coterie.FedU(), coterie.FedAvg(), coterie.Global())])
     assert [label for label, _ in labelled] == ["Local", "FedU", "FedAvg", "Global"]
     assert partner == [0, 0, 0, 0]
 
 
 def test_namesakes_are_told_apart_by_what_differs() -> None:
-    labelled, _ = with_locals([coterie.FedU(eta=0.1), coterie.FedU(eta=0.2)])
+    labelled, _ = with_locals([Contender(coterie.FedU(eta=eta)) for eta in (0.1, 0.2)])
     assert [label for label, _ in labelled] == ["Local", "FedU (eta=0.1)", "FedU (eta=0.2)"]
 
 
@@ -132,4 +133,4 @@ def test_the_table_fits_the_terminal(width: int) -> None:
     assert max(len(line) for line in text.splitlines()) <= width
     assert "…" not in text.split("mean: over")[0]
     if width == 200:
-        assert all(column in text for column in COLUMNS)
+        assert all(column in text for column in COLUMNS if column != "newcomers")

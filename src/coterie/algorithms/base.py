@@ -98,6 +98,8 @@ class Method(Options):
     views: ClassVar[tuple[str, ...]] = ("personal",)
     addressed: ClassVar[bool] = False
     """Star: True when the hub tells each client something of its own."""
+    needs_exact: ClassVar[bool] = False
+    """True when messages must arrive as they were sent, so that no channel may cut anything off."""
     strength: ClassVar[str] = ""
     """The option that couples the clients: 0 gives Local."""
 
@@ -147,6 +149,10 @@ class Method(Options):
         """Graph: the combined pull of the neighbours on a client, from the messages alone (so a hub can do it too)."""
         raise NotImplementedError
 
+    def own_pull(self, own: Any) -> Any:
+        """Graph: the part of a pull, per unit of weight, that a client knows by itself; a hub that compresses sends the rest. By default zeros."""
+        return jax.tree.map(jnp.zeros_like, own)
+
     def absorb(self, memory: Any, pull: Any, t: Any) -> Any:
         """Graph, on the client: move by the pull."""
         raise NotImplementedError
@@ -160,6 +166,20 @@ class Method(Options):
     def models(self, received: Any, memory: Any, objective: Objective) -> dict[str, Vector]:
         """The models of a client, by the names in `views`. `objective` gives training data to methods that adapt."""
         raise NotImplementedError
+
+    # -- newcomers --------------------------------------------------------------------------------------------------------
+
+    def for_newcomers(self, largest: int) -> Method:
+        """The bound method for clients that were not in training, of which the largest has so many training samples."""
+        return self
+
+    def welcome(self, hub: Any, received: Any, sent: Any) -> Any:
+        """Star: what a newcomer hears. `received` is what all hear, `sent` the sum of what it would have sent so far (and did not)."""
+        return received
+
+    def join(self, template: Vector, messages: Any, weights: Any) -> Any:
+        """Graph: what a newcomer begins with, from its neighbours' messages."""
+        return self.client_init(template)
 
     # -- facts ------------------------------------------------------------------------------------------------------------
 

@@ -51,6 +51,10 @@ class GraphMethod(LocalSGD):
             return penalty.pull(own, messages, weights, self.exponent)
         return merges.robust_pull(self.mixing, own, messages, weights, self.exponent, trim=self.trim, clip=self.clip)
 
+    def own_pull(self, own: Any) -> Any:
+        """Σ a (own − m) / Σ a = own − the neighbours' mean."""
+        return own if self.pulls_linearly else super().own_pull(own)
+
     @property
     def exponent(self) -> float:
         """p of the penalty."""
@@ -65,6 +69,11 @@ class GraphMethod(LocalSGD):
 
     def moved(self, message: Any, pull: Any, t: Any) -> Any:
         return message - self.mixing_step(t) * pull
+
+    def join(self, template: Vector, messages: Any, weights: Any) -> Vector:
+        """The neighbours' mean."""
+        mean: Vector = merges.weighted_mean(messages, weights)
+        return mean
 
     def models(self, received: Any, memory: Vector, objective: Objective) -> dict[str, Vector]:
         return {"personal": memory}

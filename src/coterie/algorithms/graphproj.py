@@ -7,6 +7,7 @@ from typing import Any
 from coterie.algorithms.base import method
 from coterie.algorithms.fedu import GraphMethod
 from coterie.algorithms.subspace import Subspace
+from coterie.coupling import merges
 from coterie.options import option
 from coterie.vector import Vector
 
@@ -60,6 +61,10 @@ class GraphProj(Subspace, GraphMethod):
 
     def moved(self, message: Any, pull: Any, t: Any) -> Any:
         return message - self.mixing_step(t) * self.drawn(self.drawn.back(pull, self.shape))
+
+    def join(self, template: Vector, messages: Any, weights: Any) -> Vector:
+        """The common start, moved to the neighbours' mean inside the subspace."""
+        return template + self.drawn.back(merges.weighted_mean(messages, weights) - self.drawn(template), template)
 
     def stiffness(self, template: Vector) -> float:
         return self.squared_norm_of_p(template) if self.p == 2 else 0.0

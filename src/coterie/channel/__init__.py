@@ -1,6 +1,6 @@
 """How messages become bytes (channels), how both ends stay in step (link), and the byte ledger."""
 
-from coterie.channel import plain
+from coterie.channel import dgc, lbgm, plain, quantised, sketch, sparse, subspace
 from coterie.channel.base import CHANNELS, Channel, get_channel
 from coterie.channel.codec import Identity, size_of
 from coterie.channel.ledger import Ledger
@@ -8,4 +8,19 @@ from coterie.channel.ledger import Ledger
 PLAIN = plain.Plain()
 """What everything goes through unless asked otherwise: every number as it is."""
 
-__all__ = ["CHANNELS", "PLAIN", "Channel", "Identity", "Ledger", "get_channel", "plain", "size_of"]
+__all__ = [
+    "CHANNELS",
+    "PLAIN",
+    "Channel",
+    "Identity",
+    "Ledger",
+    "dgc",
+    "get_channel",
+    "lbgm",
+    "plain",
+    "quantised",
+    "size_of",
+    "sketch",
+    "sparse",
+    "subspace",
+]

@@ -44,6 +44,10 @@ class Channel(Options):
         """True when x̂ = x, bit for bit."""
         return False
 
+    def downward(self) -> Channel:
+        """The channel of the other direction, where it differs."""
+        return self
+
     def private_init(self, d: int, dtype: Any) -> Any:
         """What only the sender keeps from message to message."""
         return ()

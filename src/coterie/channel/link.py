@@ -61,8 +61,9 @@ class Sent(NamedTuple):
 class Stream:
     """How one kind of message uses a channel; static.
 
-    `moving`: the public copy is of the difference between message and reference (both known), instead of the message itself. For stars, where the
-    model that is sent back and forth moves by itself and only the client's update is new.
+    `moving`: the public copy is of the message's difference to a reference that both ends know (after division by `scale`, where there is one),
+    instead of the message itself. In a star the reference is the model that is sent back and forth and moves by itself: only the client's update is
+    new. On a graph, going down, it is the client's own part of the pull: only its neighbours' mean is new.
     """
 
     copies: bool = False
@@ -84,9 +85,11 @@ def uplink(channel: Channel, exchange: str) -> Stream:
     return Stream(copies=graph or channel.memory == "copies", errors=not graph and channel.memory == "errors", moving=not graph)
 
 
-def downlink(channel: Channel) -> Stream:
+def downlink(channel: Channel, exchange: str) -> Stream:
     """What a hub sends: as it is, or over public copies."""
-    return Stream(copies=True) if channel.down else Stream(passes=True)
+    if exchange not in ("star", "graph") or not channel.down:
+        return Stream(passes=True)
+    return Stream(copies=True, moving=exchange == "graph")
 
 
 # -- messages as vectors --------------------------------------------------------------------------------------------------
@@ -113,7 +116,7 @@ def shaped(vector: Any, like: Any) -> Any:
 
 
 def open_link(stream: Stream, channel: Channel, message: Any) -> Any:
-    """A fresh link. `message` is what both ends take for the message before the first one (its shapes are all that counts for most links)."""
+    """A fresh link. `message` is what both ends take for the message before the first one (`moving`: for its difference to the reference)."""
     if stream.passes or not jax.tree.leaves(message):
         return ()
     x = flat(message)
@@ -122,25 +125,37 @@ def open_link(stream: Stream, channel: Channel, message: Any) -> Any:
     return Link(
         Public(
             jnp.int32(0) if stream.copies else (),
-            (jnp.zeros_like(x) if stream.moving else x) if stream.copies else (),
+            x if stream.copies else (),
             channel.shared_init(d, dtype),
         ),
         Private(jnp.zeros_like(x) if stream.errors else (), x if accumulates else (), channel.private_init(d, dtype)),
     )
 
 
-def _base(stream: Stream, public: Public, reference: Any) -> Any:
+def _base(stream: Stream, public: Public, reference: Any, scale: Any) -> Any:
     if not stream.copies:
         return flat(reference)
-    return flat(reference) + public.copy if stream.moving else public.copy
+    if not stream.moving:
+        return public.copy
+    near = flat(reference) + public.copy
+    return near if scale is None else scale * near
 
 
-def _prepare(stream: Stream, channel: Channel, link: Link, message: Any, reference: Any, key: Any, t: Any) -> tuple[Any, Any, Private]:
+def _copy(stream: Stream, public: Public, arrived: Any, reference: Any, scale: Any) -> Any:
+    """What `_base` would make `arrived` of."""
+    if not stream.moving:
+        return arrived
+    if scale is None:
+        return arrived - flat(reference)
+    return jnp.where(scale > 0, arrived / jnp.where(scale > 0, scale, 1) - flat(reference), public.copy)
+
+
+def _prepare(stream: Stream, channel: Channel, link: Link, message: Any, reference: Any, scale: Any, key: Any, t: Any) -> tuple[Any, Any, Private]:
     """On the sender: (payload, what was meant to arrive, private state but for the error)."""
     x = flat(message)
     if stream.errors:
         x = x + link.private.error
-    base = _base(stream, link.public, reference)
+    base = _base(stream, link.public, reference, scale)
     if not isinstance(link.private.last, tuple):  # the compressor sums up increments by itself: give it those
         payload, own = channel.compress(x, link.private.last, link.private.own, link.public.shared, key, t)
         return payload, x, Private((), x, own)
@@ -148,21 +163,20 @@ def _prepare(stream: Stream, channel: Channel, link: Link, message: Any, referen
     return payload, x, Private((), (), own)
 
 
-def _receive(stream: Stream, channel: Channel, public: Public, payload: Any, reference: Any, key: Any, t: Any) -> tuple[Any, Public]:
+def _receive(stream: Stream, channel: Channel, public: Public, payload: Any, reference: Any, scale: Any, key: Any, t: Any) -> tuple[Any, Public]:
     """On both ends: (the vector as it arrived, public state)."""
-    arrived, shared = channel.expand(payload, _base(stream, public, reference), public.shared, key, t)
+    arrived, shared = channel.expand(payload, _base(stream, public, reference, scale), public.shared, key, t)
     if not stream.copies:
         return arrived, Public((), (), shared)
-    copy = arrived - flat(reference) if stream.moving else arrived
-    return arrived, Public((public.version + 1) % VERSIONS, copy, shared)
+    return arrived, Public((public.version + 1) % VERSIONS, _copy(stream, public, arrived, reference, scale), shared)
 
 
-def transmit(stream: Stream, channel: Channel, link: Any, message: Any, reference: Any, key: Any, t: Any) -> Sent:
+def transmit(stream: Stream, channel: Channel, link: Any, message: Any, reference: Any, key: Any, t: Any, scale: Any = None) -> Sent:
     """A message from one end to the other, inside a compiled round."""
     if stream.passes or not jax.tree.leaves(message):
         return Sent(message, link, size_of(message))
-    payload, meant, private = _prepare(stream, channel, link, message, reference, key, t)
-    arrived, public = _receive(stream, channel, link.public, payload, reference, key, t)
+    payload, meant, private = _prepare(stream, channel, link, message, reference, scale, key, t)
+    arrived, public = _receive(stream, channel, link.public, payload, reference, scale, key, t)
     if stream.errors:
         private = private._replace(error=meant - arrived)
     return Sent(shaped(arrived, message), Link(public, private), stream.header + channel.size(payload, arrived.shape[0]))
@@ -193,11 +207,11 @@ class Sender:
         self.stream, self.channel = stream, channel
         self.link = open_link(stream, channel, message) if link is None else link
 
-    def send(self, message: Any, reference: Any = None, key: Any = None, t: Any = 0) -> bytes:
+    def send(self, message: Any, reference: Any = None, key: Any = None, t: Any = 0, scale: Any = None) -> bytes:
         if self.stream.passes or not jax.tree.leaves(message):
             return Identity().encode(message)
-        payload, meant, private = _prepare(self.stream, self.channel, self.link, message, reference, key, t)
-        arrived, public = _receive(self.stream, self.channel, self.link.public, payload, reference, key, t)
+        payload, meant, private = _prepare(self.stream, self.channel, self.link, message, reference, scale, key, t)
+        arrived, public = _receive(self.stream, self.channel, self.link.public, payload, reference, scale, key, t)
         if self.stream.errors:
             private = private._replace(error=meant - arrived)
         self.link = Link(public, private)
@@ -219,7 +233,7 @@ class Receiver:
         self.like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), message)
         self.public: Any = (link.public if link != () else ()) if public is None else public
 
-    def receive(self, wire: bytes, reference: Any = None, key: Any = None, t: Any = 0) -> Any:
+    def receive(self, wire: bytes, reference: Any = None, key: Any = None, t: Any = 0, scale: Any = None) -> Any:
         """The message as it arrived. Raises OutOfStep or InvalidInput, and then nothing has changed."""
         if self.stream.passes or not jax.tree.leaves(self.like):
             return Identity().decode(wire, self.like)
@@ -234,12 +248,11 @@ class Receiver:
             if header >= VERSIONS:
                 copy, shared = Identity().decode(wire, (self.public.copy, self.public.shared))
                 self.public = Public(jnp.int32(version), jnp.asarray(copy), jax.tree.map(jnp.asarray, shared))
-                arrived = copy + np.asarray(flat(reference)) if self.stream.moving else copy
-                return shaped(jnp.asarray(arrived), self.like)
+                return shaped(_base(self.stream, self.public, reference, scale), self.like)
             if version == mine:
                 raise OutOfStep(f"message {version} came twice; the second one is ignored.", repeated=True)
             if version != (mine + 1) % VERSIONS:
                 raise OutOfStep(f"message {version} came after message {mine}: one or more in between were lost.", repeated=False)
         payload = jax.tree.map(jnp.asarray, self.channel.decode(wire, d, np.dtype(dtype)))
-        arrived, self.public = _receive(self.stream, self.channel, self.public, payload, reference, key, t)
+        arrived, self.public = _receive(self.stream, self.channel, self.public, payload, reference, scale, key, t)
         return shaped(arrived, self.like)

@@ -207,14 +207,15 @@ def compare(
 
 
 @app.command("list")
-def list_(what: Annotated[str | None, typer.Argument(help="methods, data or models; nothing: all.")] = None) -> None:
-    """What there is: methods, data sets and models, a line each."""
+def list_(what: Annotated[str | None, typer.Argument(help="methods, channels, data or models; nothing: all.")] = None) -> None:
+    """What there is: methods, channels, data sets and models, a line each."""
     from coterie.algorithms import METHODS
+    from coterie.channel import CHANNELS
     from coterie.data import SOURCES
     from coterie.errors import unknown
     from coterie.models import MODELS
 
-    groups: dict[str, dict[str, Any]] = {"methods": dict(METHODS), "data": dict(SOURCES), "models": dict(MODELS)}
+    groups: dict[str, dict[str, Any]] = {"methods": dict(METHODS), "channels": dict(CHANNELS), "data": dict(SOURCES), "models": dict(MODELS)}
     if what is not None and what not in groups:
         raise unknown("the list", what, groups)
     for title, group in groups.items():
@@ -226,16 +227,17 @@ def list_(what: Annotated[str | None, typer.Argument(help="methods, data or mode
 
 
 @app.command()
-def show(name: Annotated[str, typer.Argument(help="A method, data set or model.")]) -> None:
-    """The equation, arguments, defaults and paper of a method; the options of a data set or model."""
+def show(name: Annotated[str, typer.Argument(help="A method, channel, data set or model.")]) -> None:
+    """The equation, arguments, defaults and paper of a method; the options of a channel, data set or model."""
     from coterie.algorithms import METHODS
+    from coterie.channel import CHANNELS
     from coterie.data import SOURCES
     from coterie.errors import unknown
     from coterie.models import MODELS
 
-    found = {**MODELS, **SOURCES, **METHODS}
+    found = {**MODELS, **SOURCES, **CHANNELS, **METHODS}
     if name not in found:
-        raise unknown("the method, data set or model", name, found)
+        raise unknown("the method, channel, data set or model", name, found)
     cls: Any = found[name]
     if name in METHODS:
         out.print(f"[b]{cls.title}[/b]  ({name})\n{cls.paper}\n", highlight=False)
@@ -265,6 +267,29 @@ def export(
     place = target or folder / "models"
     paths = runs.export(folder, client or None, place, view=view, say=say)
     out.print(f"{len(paths)} model{'s' if len(paths) > 1 else ''} written to {paths[0] if len(paths) == 1 else place}", highlight=False)
+
+
+@app.command()
+def adapt(
+    folder: Annotated[Path, typer.Argument(help="The folder of a run.")],
+    data: Annotated[Path, typer.Option("--data", "-d", help="The newcomers' own rows: a table (.csv, .parquet), or an .npz with x and y.")],
+    client: Annotated[str | None, typer.Option(help="The column that says whose row it is; nothing: all rows are one client's.")] = None,
+    target: Annotated[str | None, typer.Option(help="The column to predict (default: as in the run).")] = None,
+    rounds: Annotated[int, typer.Option(help="Local rounds.", min=0)] = 20,
+    test: Annotated[float, typer.Option(help="Share of the rows to test on.", min=0.0, max=0.9)] = 0.25,
+    target_folder: Annotated[Path | None, typer.Option("--out", "-o", help="Where to write the models (default: <run>/newcomers).")] = None,
+) -> None:
+    """Personalise for clients that were not in training, in the method's own way; the federation stays as it is.
+
+    Example: coterie adapt runs/experiment --data my-readings.csv
+    """
+    from coterie.engine import newcomers
+
+    places, table = newcomers.adapt_into(
+        folder, data, target_folder or folder / "newcomers", client=client, target=target, rounds=rounds, test=test, say=say
+    )
+    out.print(table)
+    out.print(f"{len(places)} model{'s' if len(places) > 1 else ''} written to {places[0].parent}", highlight=False)
 
 
 def _mount() -> None:

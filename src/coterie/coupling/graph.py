@@ -111,6 +111,10 @@ class Graph:
         low, high = int(self.degrees.min()), int(self.degrees.max())
         return f"{self.name} graph: {self.clients} clients, {self.edges} edges, degree {low}–{high}, {parts}, ‖L‖ = {self.laplacian_norm:.4g}"
 
+    def subset(self, clients: NDArray[Any]) -> Graph:
+        """The graph between some of the clients, in the order given."""
+        return Graph(self.weights[clients][:, clients], self.name)
+
     def check_size(self, clients: int) -> Graph:
         if self.clients != clients:
             raise InvalidInput(f"the graph has {self.clients} clients, but the federation has {clients}; they must be as many.")

@@ -119,6 +119,16 @@ class Federation:
             return self.classes
         return 1 if self.train.y.ndim == 1 else int(self.train.y.shape[1])
 
+    def subset(self, clients: NDArray[Any]) -> Federation:
+        """Some of the clients, in the order given; facts that are one per client go along."""
+        facts = {
+            key: [value[int(k)] for k in clients] if isinstance(value, list) and len(value) == self.clients else value
+            for key, value in self.facts.items()
+        }
+        parts = (pack([split.client(int(k)) for k in clients]) for split in self.splits)
+        train, validation, test = parts
+        return dataclasses.replace(self, train=train, validation=validation, test=test, facts=facts)
+
     def label_counts(self) -> NDArray[np.int64]:
         """How many training samples of each class each client has, shape (N, classes)."""
         owner = np.repeat(np.arange(self.clients), self.train.sizes)

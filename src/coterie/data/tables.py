@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from coterie.data.base import Source, source
 from coterie.data.federation import Federation, Split, Task, cut, without_test
 from coterie.data.partition import downsample, natural
-from coterie.data.scaling import fit
+from coterie.data.scaling import Scaling, fit
 from coterie.errors import InvalidInput, nearest
 from coterie.options import option
 
@@ -311,14 +311,16 @@ def from_table(
     if task == "classification":
         facts["labels"] = labels
     train_rows = pieces[0][0]
-    x = _filled(inputs, train_rows)
-    if standardise:
-        scaling = fit(x[train_rows])
+    middle = _middle(inputs, train_rows)
+    x = _filled(inputs, middle)
+    scaling = fit(x[train_rows]) if standardise else None
+    if scaling is not None:
         x = np.where(inputs.quantity, scaling(x), x)
         facts["scaling"] = "per numeric feature, fitted on training data"
     if standardise_target and task == "regression":
         facts["target_mean"], facts["target_scale"] = float(y[train_rows].mean()), float(y[train_rows].std() or 1.0)
         y = ((y - facts["target_mean"]) / facts["target_scale"]).astype(np.float32)
+    facts["prepared"] = Prepared(tuple(used), inputs.quantity, middle, scaling)
     train, held_out, tested = (Split(x[rows], y[rows], offsets) for rows, offsets in pieces)
     title = name or (Path(data).stem if isinstance(data, (str, Path)) else "table")
     made = Federation(title, train, held_out, tested, task, len(labels), facts)
@@ -326,14 +328,87 @@ def from_table(
     return made
 
 
-def _filled(inputs: Features, train_rows: NDArray[Any]) -> NDArray[np.float32]:
-    """Missing numbers replaced by the mean of those present in training rows (0 if there is none)."""
-    gaps = np.isnan(inputs.x)
-    if not gaps.any():
-        return inputs.x
-    train, absent = inputs.x[train_rows], gaps[train_rows]
+def _middle(inputs: Features, train_rows: NDArray[Any]) -> NDArray[np.float32]:
+    """The mean of what is present in training rows, per column (0 if there is nothing)."""
+    train = inputs.x[train_rows]
+    absent = np.isnan(train)
     mean = np.where(absent, 0, train).sum(0, dtype=np.float64) / np.maximum((~absent).sum(0), 1)
-    return np.where(gaps, mean.astype(np.float32), inputs.x)
+    return mean.astype(np.float32)
+
+
+def _filled(inputs: Features, middle: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Missing numbers replaced by the training mean."""
+    gaps = np.isnan(inputs.x)
+    return np.where(gaps, middle, inputs.x) if gaps.any() else inputs.x
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """How a table's columns became inputs, so that a newcomer's table can be read in the same way."""
+
+    columns: tuple[str, ...]
+    quantity: NDArray[np.bool_]
+    middle: NDArray[np.float32]
+    scaling: Scaling | None
+
+
+def newcomers_from_table(
+    data: Any,
+    like: Federation,
+    *,
+    client: str | None = None,
+    target: str | None = None,
+    missing: str = "refuse",
+    test: float = 0.25,
+    seed: int = 0,
+) -> Federation:
+    """Newcomers' rows, read as the table of a federation was: the same columns, categories, labels and scaling. Without `client` all rows are one's.
+
+    >>> rows = {"site": ["a"] * 8 + ["b"] * 8, "heat": np.arange(16.0), "label": ["no", "yes"] * 8}
+    >>> fed = from_table(rows, client="site", target="label")
+    >>> new = newcomers_from_table({"heat": [3.0, 4.0, 5.0, 6.0], "label": ["yes"] * 4}, fed)
+    >>> new.clients, new.classes, sorted(set(new.train.y.tolist()))
+    (1, 2, [1])
+    """
+    prepared = like.facts.get("prepared")
+    if not isinstance(prepared, Prepared):
+        raise InvalidInput(
+            f"{like.name!r} was not read from a table, so a table of newcomers cannot be read in the same way; give an .npz with x and y."
+        )
+    table, wanted_name = as_table(data), target or like.facts["target"]
+    if not table.num_rows:
+        raise InvalidInput("the newcomers' table has no rows.")
+    wanted = _column(table, "target", wanted_name)
+    for column in prepared.columns:
+        _column(table, "feature", column)
+    inputs = read_features(table, prepared.columns, missing=missing)
+    names: list[str] = like.facts["features"]
+    for found in inputs.names:
+        if found not in names:
+            raise InvalidInput(f"the newcomers have the input {found!r}, which the run does not know; known: {', '.join(names[:8])} …")
+    x = np.zeros((table.num_rows, len(names)), np.float32)
+    x[:, [names.index(n) for n in inputs.names]] = inputs.x
+    x = np.where(np.isnan(x), prepared.middle, x)
+    if prepared.scaling is not None:
+        x = np.where(prepared.quantity, prepared.scaling(x), x)
+    if wanted.null_count:
+        raise _missing("target", wanted_name, wanted.null_count, len(wanted), "; every row needs one")
+    if like.task == "classification":
+        labels = [str(v) for v in like.facts["labels"]]
+        texts = [str(v) for v in _plain(wanted).to_pylist()]
+        for text in texts:
+            if text not in labels:
+                raise InvalidInput(f"the newcomers have the label {text!r}, which the run does not know; known: {', '.join(labels)}.")
+        y: NDArray[Any] = np.array([labels.index(text) for text in texts], np.int32)
+    else:
+        y = read_target(wanted, wanted_name, "regression")[0]
+        y = ((y - like.facts.get("target_mean", 0.0)) / like.facts.get("target_scale", 1.0)).astype(np.float32)
+    owner, people = (
+        (np.zeros(table.num_rows, np.int64), ["newcomer"]) if client is None else natural(_plain(_column(table, "client", client)).to_pylist())
+    )
+    pieces = cut(owner, validation=0.0, test=test, seed=seed)
+    train, held_out, tested = (Split(x[rows], y[rows], offsets) for rows, offsets in pieces)
+    return Federation("newcomers", train, held_out, tested, like.task, like.classes, {"clients": people})
 
 
 def from_folder(path: str | Path, *, target: str, **options: Any) -> Federation:

@@ -116,7 +116,7 @@ class Checkpoints:
             leaves, structure = jax.tree.flatten(simulator.centre)
             saved = arrays[manifest["hub"][0]]
             if "heard" in saved:
-                simulator.heard.heard, simulator.heard.said = saved["heard"], int(saved["said"])
+                simulator.heard.heard, simulator.heard.said = saved["heard"], int(saved["said"].item())
             simulator.centre = jax.tree.unflatten(structure, [jax.numpy.asarray(saved[f"{i:04d}"]) for i in range(len(leaves))])
             self.touched = np.zeros(simulator.spec.clients, bool)
             for name, _ in manifest["rows"]:

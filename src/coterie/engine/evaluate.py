@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -15,6 +17,8 @@ from coterie.channel.base import Channel
 from coterie.data.federation import Split
 from coterie.engine.rounds import Data, Hub, Row, Spec, hear, objective_of, speak
 from coterie.engine.store import Store
+from coterie.objective import Learner
+from coterie.vector import Vector
 
 TILE = 64
 """Samples a client looks at at once."""
@@ -44,31 +48,46 @@ def hold(split: Split, dtype: Any) -> Held:
     return Held(jnp.asarray(x), jnp.asarray(y), jnp.asarray(split.offsets[:-1], jnp.int32), jnp.asarray(split.sizes, jnp.int32))
 
 
+def _scores(learner: Learner, models: Sequence[Vector], held: Held, client: Any) -> tuple[Any, Any]:
+    """Mean loss and score of a client's models on its samples, a tile at a time."""
+    start, size = held.start[client], held.size[client]
+
+    def tile(i: Any, sums: Any) -> Any:
+        place = i * TILE + jnp.arange(TILE)
+        real = place < size
+        rows = start + jnp.clip(place, 0, jnp.maximum(size - 1, 0))
+        x, y = held.x[rows], held.y[rows]
+        out = []
+        for model in models:
+            outputs = learner.apply(model.tree, x)
+            losses, scores = learner.sample_losses(outputs, y), learner.sample_scores(outputs, y)
+            out.append((jnp.sum(jnp.where(real, losses, 0)), jnp.sum(jnp.where(real, scores, 0))))
+        return sums + jnp.asarray(out)
+
+    zero = jnp.zeros((len(models), 2), held.x.dtype)
+    sums = lax.fori_loop(0, (size + TILE - 1) // TILE, tile, zero) / size
+    return sums[:, 0], sums[:, 1]
+
+
+@partial(jax.jit, static_argnums=(0,))
+def _score_all(learner: Learner, models: Sequence[Vector], held: Held) -> tuple[Any, Any]:
+    return jax.vmap(lambda client, models: _scores(learner, models, held, client))(jnp.arange(len(held.size)), models)
+
+
+def score_models(spec: Spec, models: Sequence[Vector], held: Held) -> Scores:
+    """Scores of given models, stacked over the clients of a split."""
+    loss, score = _score_all(spec.learner, models, held)
+    empty = np.asarray(held.size) == 0
+    return Scores(*(np.where(empty, np.nan, np.asarray(a, np.float64).T) for a in (loss, score)))
+
+
 def _chunk(spec: Spec, method: Method, channel: Channel, data: Data, held: Held, seed: Any, t: Any, hub: Hub, ids: Any, rows: Row) -> tuple[Any, Any]:
     said = speak(method, channel, seed, t, hub)
-    learner = spec.learner
 
     def one(client: Any, row: Row) -> tuple[Any, Any]:
         received = hear(method, channel, seed, t, hub, said, client, row).received
         models = method.models(received, row.memory, objective_of(spec, data, seed, t, client))
-        start, size = held.start[client], held.size[client]
-
-        def tile(i: Any, sums: Any) -> Any:
-            place = i * TILE + jnp.arange(TILE)
-            real = place < size
-            rows = start + jnp.clip(place, 0, jnp.maximum(size - 1, 0))
-            x, y = held.x[rows], held.y[rows]
-            out = []
-            for view in method.model_views:
-                outputs = learner.apply(models[view].tree, x)
-                out.append(
-                    (jnp.sum(jnp.where(real, learner.sample_losses(outputs, y), 0)), jnp.sum(jnp.where(real, learner.sample_scores(outputs, y), 0)))
-                )
-            return sums + jnp.asarray(out)
-
-        zero = jnp.zeros((len(method.model_views), 2), held.x.dtype)
-        sums = lax.fori_loop(0, (size + TILE - 1) // TILE, tile, zero) / size
-        return sums[:, 0], sums[:, 1]
+        return _scores(spec.learner, [models[view] for view in method.model_views], held, client)
 
     return jax.vmap(one)(ids, rows)
 

@@ -73,15 +73,18 @@ class LoopSimulator(Simulator):
         if self.store.format.bytes:
             self.store.load(np.array([client]), self.store.format.pack(jax.tree.map(lambda leaf: np.asarray(leaf)[None], row)))
 
-    def carry(self, stream: link.Stream, line: Any, message: Any, reference: Any, key: Any) -> tuple[Any, Any, int]:
+    def carry(
+        self, stream: link.Stream, line: Any, message: Any, reference: Any, key: Any, scale: Any = None, *, down: bool = False
+    ) -> tuple[Any, Any, int]:
         """A message over a wire: (as it arrived, the link afterwards, bytes). Each end works with what it alone has."""
         if line == ():
             wire = Identity().encode(message)
             return Identity().decode(wire, message), (), len(wire)
-        sender = link.Sender(stream, self.channel, message, line)
-        receiver = link.Receiver(stream, self.channel, message, line.public)
-        wire = sender.send(message, reference, key, self.t)
-        arrived = receiver.receive(wire, reference, key, self.t)
+        channel = self.channel.downward() if down else self.channel
+        sender = link.Sender(stream, channel, message, line)
+        receiver = link.Receiver(stream, channel, message, line.public)
+        wire = sender.send(message, reference, key, self.t, scale)
+        arrived = receiver.receive(wire, reference, key, self.t, scale)
         for mine, yours in zip(jax.tree.leaves(sender.link.public), jax.tree.leaves(receiver.public), strict=True):
             assert np.asarray(mine).tobytes() == np.asarray(yours).tobytes(), "the two ends of a link differ"
         return arrived, sender.link, len(wire)
@@ -98,13 +101,13 @@ class LoopSimulator(Simulator):
         pooled = method.exchange == "pooled"
         sampled = [0] if pooled else np.asarray(round_cohort(spec, self.seed, t)).tolist()
         trainers = list(range(spec.clients)) if method.trains_all and not pooled else sampled
-        up_stream, down_stream = link.uplink(channel, method.exchange), link.downlink(channel)
+        up_stream, down_stream = link.uplink(channel, method.exchange), link.downlink(channel, method.exchange)
         key_of = lambda role, k: per_client(stream(self.seed, role), t, k)  # noqa: E731
 
         said: tuple[Any, Any, int] | None = None
         if method.exchange == "star" and not method.addressed:
             key = jax.random.fold_in(stream(self.seed, Role.DOWNLINK), t)
-            said = self.carry(down_stream, self.centre.stream, method.broadcast(self.hub, 0), None, key)
+            said = self.carry(down_stream, self.centre.stream, method.broadcast(self.hub, 0), None, key, down=True)
 
         messages: dict[int, Any] = {}
         rows: dict[int, Row] = {}
@@ -114,7 +117,7 @@ class LoopSimulator(Simulator):
             if said is not None:
                 received, heard, down[k] = said[0], row.down, said[2]
             elif method.addressed:
-                received, heard, down[k] = self.carry(down_stream, row.down, method.broadcast(self.hub, k), None, key_of(Role.DOWNLINK, k))
+                received, heard, down[k] = self.carry(down_stream, row.down, method.broadcast(self.hub, k), None, key_of(Role.DOWNLINK, k), down=True)
             else:
                 received, heard, down[k] = method.broadcast(self.hub, k), row.down, 0
             step = local_of_one(spec, method, self.data, self.seed, t, k, received, row.memory)
@@ -133,9 +136,10 @@ class LoopSimulator(Simulator):
             pulls = {k: self._pull(k, messages) for k in sampled}
             for k in sampled:
                 memory, line, heard = rows[k]
-                pull = pulls[k]
+                pull, total = pulls[k]
                 if method.hub_between:
-                    pull, heard, down[k] = self.carry(down_stream, heard, pull, None, key_of(Role.DOWNLINK, k))
+                    own = method.own_pull(messages[k])
+                    pull, heard, down[k] = self.carry(down_stream, heard, pull, own, key_of(Role.DOWNLINK, k), total, down=True)
                 rows[k] = Row(method.absorb(memory, pull, t), follow_mixing(method, channel, t, line, pull, messages[k]), heard)
         if not pooled:
             for k in trainers:
@@ -148,8 +152,8 @@ class LoopSimulator(Simulator):
         weights = [self.federation.train.sizes[k] if self.method.by_samples else 1 for k in sampled]
         return Cohort(jnp.array(sampled), jnp.array(weights, self.data.x.dtype))
 
-    def _pull(self, client: int, messages: dict[int, Any]) -> Any:
-        """The pull of a client's neighbours: of those that sent, or of all with what they sent last."""
+    def _pull(self, client: int, messages: dict[int, Any]) -> tuple[Any, Any]:
+        """The pull of a client's neighbours and the sum of their weights: of those that sent, or of all with what they sent last."""
         assert self.graph is not None
         stream = link.uplink(self.channel, "graph")
         heard, weights = [], []
@@ -164,7 +168,8 @@ class LoopSimulator(Simulator):
             weights.append(weight)
         if not heard:  # nobody pulls: a neighbour with weight 0
             heard, weights = [messages[client]], [0.0]
-        return self.method.pull(messages[client], stack(heard), jnp.array(weights, self.data.x.dtype))
+        all_weights = jnp.array(weights, self.data.x.dtype)
+        return self.method.pull(messages[client], stack(heard), all_weights), all_weights.sum()
 
     def evaluate(self) -> Snapshot:
         with self.precision():

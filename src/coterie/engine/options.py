@@ -30,6 +30,8 @@ class Training(Options):
     store: str = option("device", "where the clients' states live", choices=("device", "host", "file"))
     clients_at_once: int | None = option(None, "clients trained side by side, to bound memory; nothing: chosen", low=1)
     eval_at_once: int = option(256, "clients evaluated side by side, to bound memory", low=1)
+    held_out: int = option(0, "clients that never train (the same at every seed); after the last round they adapt as newcomers and are scored", low=0)
+    adapt_rounds: int = option(20, "local rounds that a held-out client adapts for", low=0)
     train_metrics: bool = option(False, "evaluate on the training data too")
     checkpoint_every: int | None = option(None, "rounds between checkpoints (rounded up to an evaluation); nothing: about every 10 seconds", low=1)
 

@@ -27,7 +27,6 @@ class Records:
     def __init__(self, run: Path, simulator: Simulator) -> None:
         self.run, self.parts, self.simulator = run, run / "parts", simulator
         self.parts.mkdir(exist_ok=True)
-        self.weights = {name: np.asarray(held.size) for name, held in simulator.held.items()}
         self._clear()
 
     def _clear(self) -> None:
@@ -47,7 +46,7 @@ class Records:
         clients: dict[str, list[Any]] = {k: [] for k in ("round", "split", "view", "client", "samples", "score", "loss")}
         for s in self.snapshots:
             for split, scores in s.scores.items():
-                w = self.weights[split]
+                w = self.simulator.scored(split)
                 has = w > 0
                 for i, view in enumerate(views):
                     score, loss = scores.score[i], scores.loss[i]

@@ -84,16 +84,17 @@ class Log(NamedTuple):
     hub_finite: Any
 
 
-def objective_of(spec: Spec, data: Data, seed: Any, t: Any, client: Any) -> Objective:
-    """f_k in round t, as a deployed client would build it from its own data."""
+def objective_of(spec: Spec, data: Data, seed: Any, t: Any, client: Any, number: Any = None) -> Objective:
+    """f_k in round t, as a deployed client would build it from its own data. `number` is the client's for randomness, if not its place in `data`."""
+    number = client if number is None else number
     return Objective(
         learner=spec.learner,
         x=data.x,
         y=data.y,
         start=data.start[client],
         size=data.size[client],
-        key=per_client(keys.stream(seed, Role.BATCH), t, client),
-        private_key=per_client(keys.stream(seed, Role.METHOD), t, client),
+        key=per_client(keys.stream(seed, Role.BATCH), t, number),
+        private_key=per_client(keys.stream(seed, Role.METHOD), t, number),
         t=t,
         l2=data.l2,
         batch_schedule=data.batch_schedule,
@@ -103,20 +104,20 @@ def objective_of(spec: Spec, data: Data, seed: Any, t: Any, client: Any) -> Obje
 def open_row(spec: Spec, method: Method, channel: Channel, data: Data, hub: Hub, template: Any) -> Row:
     """What is kept for a client before the first round; all clients start alike."""
     memory = method.client_init(template)
-    up, down = link.uplink(channel, method.exchange), link.downlink(channel)
+    up, down = link.uplink(channel, method.exchange), link.downlink(channel, method.exchange)
     if up.passes and down.passes:
         return Row(memory)
     if method.exchange == "graph":
         message = method.message(memory)
-        nobody = jax.tree.map(lambda m: m[None], message)
-        pull = jax.eval_shape(lambda: method.pull(message, nobody, jnp.zeros(1, link.flat(message).dtype)))
-        return Row(memory, link.open_link(up, channel, message), link.open_link(down, channel, _zeros(pull)) if method.hub_between else ())
+        # All start alike, so nobody is pulled anywhere: what comes down is the client's own part, negated.
+        silent = jax.tree.map(lambda leaf: -leaf, method.own_pull(message))
+        return Row(memory, link.open_link(up, channel, message), link.open_link(down, channel.downward(), silent) if method.hub_between else ())
     if method.exchange != "star":
         return Row(memory)
     received = method.broadcast(hub.state, 0)
     message = jax.eval_shape(lambda: method.local(received, memory, objective_of(spec, data, 0, 0, 0)).message)
     # A star's copies are of updates, and the first update is taken to be nothing: only the shapes of the message count.
-    return Row(memory, link.open_link(up, channel, _zeros(message)), link.open_link(down, channel, received) if method.addressed else ())
+    return Row(memory, link.open_link(up, channel, _zeros(message)), link.open_link(down, channel.downward(), received) if method.addressed else ())
 
 
 def _zeros(shapes: Any) -> Any:
@@ -125,10 +126,11 @@ def _zeros(shapes: Any) -> Any:
 
 def open_hub(method: Method, channel: Channel, template: Any) -> Hub:
     """The hub before the first round; what it would broadcast then is known to all."""
-    state = method.hub_init(template)
+    # A copy, since rounds reuse the memory of what they are given and the template must stay.
+    state = jax.tree.map(jnp.copy, method.hub_init(template))
     if method.exchange != "star" or method.addressed:
         return Hub(state)
-    return Hub(state, link.open_link(link.downlink(channel), channel, method.broadcast(state, 0)))
+    return Hub(state, link.open_link(link.downlink(channel, method.exchange), channel.downward(), method.broadcast(state, 0)))
 
 
 class Heard(NamedTuple):
@@ -141,11 +143,11 @@ class Heard(NamedTuple):
 
 def speak(method: Method, channel: Channel, seed: Any, t: Any, hub: Hub) -> link.Sent | None:
     """Star: what the hub says to all at once, over its link; None when it tells each client something of its own, or nothing is compressed."""
-    stream = link.downlink(channel)
+    stream = link.downlink(channel, method.exchange)
     if method.exchange != "star" or method.addressed or stream.passes:
         return None
     key = jax.random.fold_in(keys.stream(seed, Role.DOWNLINK), t)
-    return link.transmit(stream, channel, hub.stream, method.broadcast(hub.state, 0), None, key, t)
+    return link.transmit(stream, channel.downward(), hub.stream, method.broadcast(hub.state, 0), None, key, t)
 
 
 def hear(method: Method, channel: Channel, seed: Any, t: Any, hub: Hub, said: link.Sent | None, client: Any, row: Row) -> Heard:
@@ -156,7 +158,7 @@ def hear(method: Method, channel: Channel, seed: Any, t: Any, hub: Hub, said: li
     if not method.addressed:
         return Heard(received, row.down, size_of(received))
     key = per_client(keys.stream(seed, Role.DOWNLINK), t, client)
-    sent = link.transmit(link.downlink(channel), channel, row.down, received, None, key, t)
+    sent = link.transmit(link.downlink(channel, method.exchange), channel.downward(), row.down, received, None, key, t)
     return Heard(sent.arrived, sent.link, sent.bytes)
 
 
@@ -195,13 +197,14 @@ def train(
     return jax.tree.map(lambda leaf: leaf[back], out)
 
 
-def neighbour_pull(method: Method, graph: Coupled, ids: Any, messages: Any, pool_ids: Any, pool: Any) -> Any:
-    """Each client's pull from the messages in the pool (sorted by client number), by its weights in the graph."""
+def neighbour_pull(method: Method, graph: Coupled, ids: Any, messages: Any, pool_ids: Any, pool: Any) -> tuple[Any, Any]:
+    """Each client's pull from the messages in the pool (sorted by client number), by its weights in the graph; and the sum of these weights."""
     arguments: tuple[Any, ...]
     if graph.dense is not None:
         # A pool may be padded by repeating its last client, who counts once.
         once = jnp.concatenate([jnp.ones(1, bool), pool_ids[1:] != pool_ids[:-1]])
-        arguments = (messages, jnp.where(once, graph.dense[ids][:, pool_ids], 0))
+        weights = jnp.where(once, graph.dense[ids][:, pool_ids], 0)
+        arguments = (messages, weights)
         per_client_numbers = sum(leaf.size for leaf in jax.tree.leaves(pool))
 
         def one(own: Any, weights: Any, place: Any = None) -> Any:
@@ -210,7 +213,8 @@ def neighbour_pull(method: Method, graph: Coupled, ids: Any, messages: Any, pool
     else:
         near = graph.index[ids]
         place = jnp.clip(jnp.searchsorted(pool_ids, near), 0, len(pool_ids) - 1)
-        arguments = (messages, jnp.where(pool_ids[place] == near, graph.weight[ids], 0.0), place)
+        weights = jnp.where(pool_ids[place] == near, graph.weight[ids], 0.0)
+        arguments = (messages, weights, place)
         per_client_numbers = sum(leaf.size // len(pool_ids) for leaf in jax.tree.leaves(pool)) * near.shape[1]
 
         def one(own: Any, weights: Any, place: Any = None) -> Any:
@@ -218,9 +222,8 @@ def neighbour_pull(method: Method, graph: Coupled, ids: Any, messages: Any, pool
 
     linear = method.pulls_linearly and graph.dense is not None  # one matrix product, nothing per pair
     group = len(ids) if linear else max(1, PULL_NUMBERS // max(1, per_client_numbers))
-    if group >= len(ids):
-        return jax.vmap(one)(*arguments)
-    return lax.map(lambda a: one(*a), arguments, batch_size=group)
+    pulls = jax.vmap(one)(*arguments) if group >= len(ids) else lax.map(lambda a: one(*a), arguments, batch_size=group)
+    return pulls, weights.sum(1)
 
 
 def one_round(
@@ -258,8 +261,8 @@ def one_round(
         else:
             place = jnp.searchsorted(pool_ids, ids)
             pool = jax.tree.map(lambda p, m: p.at[place].set(m), last_messages(method, channel, pool_rows), messages)
-        pulls = neighbour_pull(method, graph, ids, messages, pool_ids, pool)
-        pulls, links, down = carry_pulls(method, channel, seed, t, ids, pulls, rows)
+        pulls, totals = neighbour_pull(method, graph, ids, messages, pool_ids, pool)
+        pulls, links, down = carry_pulls(method, channel, seed, t, ids, pulls, totals, messages, rows.down)
         ups = jax.vmap(partial(follow_mixing, method, channel, t))(rows.up, pulls, messages)
         rows = Row(jax.vmap(method.absorb, (0, 0, None))(rows.memory, pulls, t), ups, links)
         finite_after = jax.vmap(all_finite)(rows.memory)
@@ -283,17 +286,18 @@ def last_messages(method: Method, channel: Channel, rows: Row) -> Any:
     return jax.vmap(lambda up: link.known(stream, up, like))(rows.up)
 
 
-def carry_pulls(method: Method, channel: Channel, seed: Any, t: Any, ids: Any, pulls: Any, rows: Row) -> tuple[Any, Any, Any]:
+def carry_pulls(method: Method, channel: Channel, seed: Any, t: Any, ids: Any, pulls: Any, totals: Any, messages: Any, links: Any) -> Any:
     """Graph with a hub: the pulls on their way down, the links afterwards, and bytes per client. Without a hub nothing is sent back."""
     if not method.hub_between:
-        return pulls, rows.down, jnp.zeros(len(ids), jnp.int32)
-    stream = link.downlink(channel)
+        return pulls, links, jnp.zeros(len(ids), jnp.int32)
+    stream = link.downlink(channel, method.exchange)
 
-    def one(client: Any, pull: Any, down: Any) -> Any:
-        sent = link.transmit(stream, channel, down, pull, None, per_client(keys.stream(seed, Role.DOWNLINK), t, client), t)
+    def one(client: Any, pull: Any, total: Any, own: Any, down: Any) -> Any:
+        key = per_client(keys.stream(seed, Role.DOWNLINK), t, client)
+        sent = link.transmit(stream, channel.downward(), down, pull, method.own_pull(own), key, t, total)
         return sent.arrived, sent.link, jnp.asarray(sent.bytes, jnp.int32)
 
-    return jax.vmap(one)(ids, pulls, rows.down)
+    return jax.vmap(one)(ids, pulls, totals, messages, links)
 
 
 def round_cohort(spec: Spec, seed: Any, t: Any) -> Any:

@@ -68,9 +68,9 @@ def environment() -> dict[str, Any]:
 
 def _simulator(experiment: Experiment, folder: Path | None) -> Simulator:
     """Loads and checks everything, and writes nothing."""
-    method, federation = experiment.method, experiment.federation()
+    (method, channel), federation = experiment.contender, experiment.federation()
     graph = experiment.graph.build(federation) if method.exchange == "graph" else None
-    return Simulator(method, federation, experiment.model, experiment.training, graph, folder)
+    return Simulator(method, federation, experiment.model, experiment.training, graph, folder, channel)
 
 
 def start(experiment: Experiment, folder: Path, *, force: bool = False, progress: Progress | None = None, say: Say = print) -> Finished:
@@ -236,10 +236,9 @@ def export(folder: Path, clients: list[int] | None, out: Path, *, view: str | No
     chosen = view or views[0]
     if chosen not in views:
         raise InvalidInput(f"view is {chosen!r}, but {experiment.method.name} has {', '.join(map(repr, views))}.")
-    everyone = range(simulator.spec.clients)
+    everyone = simulator.members.tolist()
     for k in clients or []:
-        if k not in everyone:
-            raise InvalidInput(f"client is {k}, but must be from 0 to {simulator.spec.clients - 1}.")
+        simulator.place(k)
     paths = []
     single = clients is not None and len(clients) == 1 and out.suffix == ".safetensors"
     try:

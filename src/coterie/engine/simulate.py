@@ -38,7 +38,7 @@ from coterie.engine.store import DeviceStore, HostStore, make_store
 from coterie.errors import Diverged, InvalidInput
 from coterie.models.base import Model, ModelSpec, get_model
 from coterie.objective import Learner
-from coterie.randomness import Role, stream
+from coterie.randomness import Role, permute, stream
 from coterie.vector import Vector
 
 BLOCK = 50
@@ -90,8 +90,15 @@ class Simulator:
     ) -> None:
         self.training, self.federation = training, federation
         self.channel = get_channel(channel) if isinstance(channel, str) else channel
+        self.everybody = federation
+        self.members, self.held_out = _hold_out(federation, training)
+        if len(self.held_out):
+            self.federation = federation.subset(self.members)
+            graph = graph.check_size(federation.clients).subset(self.members) if graph is not None else None
         self.model = build_model(model, federation)
         asked = get_method(method) if isinstance(method, str) else method
+        if asked.needs_exact and not self.channel.lossless:
+            raise InvalidInput(f'the channel is {self.channel.name!r}, but {asked.name} needs its messages as they are: it must be "plain".')
         with self.precision():
             self._prepare(asked, graph, folder)
 
@@ -224,11 +231,12 @@ class Simulator:
             if not (log.finite.all() and log.finite_after.all() and log.hub_finite):
                 # Those whose own work went wrong come first; only when all was well before mixing do we name whom the mixing broke.
                 wrong = ~log.finite if not log.finite.all() else ~log.finite_after
-                bad = [] if self.method.exchange == "pooled" else log.ids[wrong].tolist()
+                bad = [] if self.method.exchange == "pooled" else self.members[log.ids[wrong]].tolist()
                 broken = [str(c) for c in self.conditions() if not c.holds]
                 self.t += 1
                 raise Diverged(self.method.title, self.t, bad, broken)
-            self.ledger.add(self.t, *self._bill(log))
+            who, *amounts = self._bill(log)
+            self.ledger.add(self.t, self.members[who], *amounts)
             self.dirty[log.ids] = self.method.exchange != "pooled"
             self.t += 1
 
@@ -278,12 +286,44 @@ class Simulator:
                 )
                 for name, held in self.held.items()
             }
+        if len(self.held_out):
+            scores = {name: self._among_all(found, self.members) for name, found in scores.items()}
+            if self.t >= self.training.rounds and len(self.everybody.test):
+                scores["newcomers"] = self._among_all(self._newcomers(), self.held_out)
         return Snapshot(self.t, scores, **self.ledger.totals())
+
+    def _newcomers(self) -> Scores:
+        from coterie.engine.adapt import adapt  # it needs a simulator
+
+        return adapt(self, self.everybody.subset(self.held_out), rounds=self.training.adapt_rounds).scores
+
+    def _among_all(self, scores: Scores, clients: NDArray[np.int64]) -> Scores:
+        """Scores of some clients as columns of everybody's, NaN for the others."""
+        wide = [np.full((a.shape[0], self.everybody.clients), np.nan) for a in scores]
+        for out, found in zip(wide, scores, strict=True):
+            out[:, clients] = found
+        return Scores(*wide)
+
+    def scored(self, split: str) -> NDArray[np.int64]:
+        """How many samples of each client a split's scores are over; 0 for those that have none there."""
+        split_of = {"train": self.everybody.train, "validation": self.everybody.validation, "newcomers": self.everybody.test}
+        sizes: NDArray[np.int64] = split_of.get(split, self.everybody.test).sizes
+        if not len(self.held_out):
+            return sizes
+        there = np.isin(np.arange(len(sizes)), self.held_out)
+        return np.where(there if split == "newcomers" else ~there, sizes, 0)
+
+    def place(self, client: int) -> int:
+        """Where a client stands among those that train."""
+        if not 0 <= client < self.everybody.clients:
+            raise InvalidInput(f"client is {client}, but must be from 0 to {self.everybody.clients - 1}.")
+        if client in self.held_out:
+            raise InvalidInput(f"client {client} was held out of training and has no model of its own in this run; see `coterie adapt`.")
+        return int(np.searchsorted(self.members, client))
 
     def models(self, client: int) -> dict[str, Vector]:
         """The models of one client, by view, as numpy arrays."""
-        if not 0 <= client < self.spec.clients:
-            raise InvalidInput(f"client is {client}, but must be from 0 to {self.spec.clients - 1}.")
+        client = self.place(client)
         with self.precision():
             models = self._models(client, jax.tree.map(lambda leaf: leaf[0], self.store.gather(np.array([client]))))
             return {view: v.map(np.asarray) for view, v in models.items()}
@@ -300,6 +340,15 @@ class Simulator:
         with self.precision():
             everyone = np.arange(self.spec.clients)
             return jax.vmap(lambda client, row: self._models(client, row)[view])(everyone, self.store.gather(everyone)).map(np.asarray)
+
+
+def _hold_out(federation: Federation, training: Training) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The clients that train and those that are held out as newcomers: the same for every method and seed, so that comparisons are paired."""
+    n, out = federation.clients, training.held_out
+    if out >= n:
+        raise InvalidInput(f"training.held_out is {out}, but must be at most {n - 1}: somebody has to train.")
+    drawn = np.asarray(permute(stream(0, Role.NEWCOMERS), jnp.arange(out), n), np.int64) if out else np.zeros(0, np.int64)
+    return np.setdiff1d(np.arange(n), drawn), np.sort(drawn)
 
 
 _cohort = jax.jit(engine_rounds.round_cohort, static_argnums=(0,))

@@ -80,6 +80,8 @@ class Row:
     seconds: float
     compile_seconds: float
     collapsed: str | None = None
+    newcomers: Spread | None = None
+    """The view's score on clients that were held out, after adapting."""
 
 
 def worst_tenth(scores: Array) -> float:
@@ -139,6 +141,7 @@ class Comparison:
                         seconds=float(np.mean([o.seconds for o in entry.outcomes])),
                         compile_seconds=float(np.mean([o.compile_seconds for o in entry.outcomes])),
                         collapsed=entry.collapsed,
+                        newcomers=Spread.over([o.newcomers[view] for o in entry.outcomes]) if all(o.newcomers for o in entry.outcomes) else None,
                     )
                 )
         return rows

@@ -36,6 +36,8 @@ class Outcome:
     collapsed: str | None = None
     validation: float | None = None
     """Mean score over clients on validation data after the last round: what a method may be chosen by."""
+    newcomers: dict[str, float] = dataclasses.field(default_factory=dict)
+    """Mean test score by view of clients that were held out and adapted after the last round; empty when there are none."""
 
     @property
     def view(self) -> str:
@@ -62,6 +64,9 @@ class Outcome:
             compile_seconds=result.compile_seconds,
             collapsed=result.collapsed,
             validation=float(np.nanmean(shots[-1].scores["validation"].score[0])) if "validation" in shots[-1].scores else None,
+            newcomers={v: float(np.nanmean(shots[-1].scores["newcomers"].score[i])) for i, v in enumerate(views)}
+            if "newcomers" in shots[-1].scores
+            else {},
         )
 
     @classmethod
@@ -70,9 +75,10 @@ class Outcome:
         status = json.loads((folder / "status.json").read_text())
         clients = pq.read_table(folder / "clients.parquet", filters=[("split", "=", "test")]).to_pydict()
         rounds = pq.read_table(folder / "rounds.parquet", filters=[("split", "=", "test")]).to_pydict()
-        validated = pq.read_table(
-            folder / "rounds.parquet", filters=[("split", "=", "validation"), ("view", "=", experiment.method.model_views[0])]
+        mean_scores = lambda split, view: pq.read_table(  # noqa: E731
+            folder / "rounds.parquet", filters=[("split", "=", split), ("view", "=", view)]
         ).to_pydict()["score"]
+        validated = mean_scores("validation", experiment.method.model_views[0])
         timing = pq.read_table(folder / "timing.parquet").to_pydict()
         views = experiment.method.model_views
         when = np.unique(np.array(rounds["round"]))
@@ -101,4 +107,5 @@ class Outcome:
             compile_seconds=float(np.max(timing["compile_seconds"], initial=0.0)),
             collapsed=status.get("diverged"),
             validation=validated[-1] if validated else None,
+            newcomers={v: found[-1] for v in views if (found := mean_scores("newcomers", v))},
         )

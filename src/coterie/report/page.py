@@ -6,7 +6,7 @@ import html
 
 from coterie.report import figures
 from coterie.report.comparison import Comparison
-from coterie.report.tables import COLUMNS, cells
+from coterie.report.tables import filled
 
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #1c2330; max-width: 70rem; margin: 2rem auto; padding: 0 1rem; }
@@ -23,13 +23,11 @@ pre { background: #f4f6f9; padding: 0.8rem; overflow-x: auto; font-size: 0.8rem;
 
 def page(comparison: Comparison, config: str = "") -> str:
     """The report of a comparison as HTML text."""
-    unit = 100.0 if comparison.score_name == "accuracy" else 1.0
     fed = comparison.federation
     e = html.escape
-    body = "".join("<tr>" + "".join(f"<td>{e(c)}</td>" for c in cells(row, unit)) + "</tr>" for row in comparison.rows())
-    majority = comparison.majority()
-    if majority is not None:
-        body += f'<tr class="muted"><td>(majority class)</td><td>{unit * majority:.2f}</td>' + "<td></td>" * (len(COLUMNS) - 2) + "</tr>"
+    columns, lines = filled(comparison)
+    muted = lambda line: ' class="muted"' if line[0].startswith("(") else ""  # noqa: E731
+    body = "".join(f"<tr{muted(line)}>" + "".join(f"<td>{e(c)}</td>" for c in line) + "</tr>" for line in lines)
     answer = f"<p><strong>{e(comparison.answer())}</strong></p>"
     words = answer + "<ul>" + "".join(f"<li>{e(sentence)}</li>" for sentence in comparison.verdict()) + "</ul>"
     rounds_svg, bytes_svg = figures.over_rounds_and_bytes(comparison)
@@ -48,7 +46,7 @@ def page(comparison: Comparison, config: str = "") -> str:
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{e(comparison.title)} · coterie</title><style>{STYLE}</style></head><body><h1>{e(comparison.title)}</h1><p>{e(facts)}</p>"
-        f'<h2>Methods side by side</h2><div class="scroll"><table><thead><tr>{"".join(f"<th>{e(c)}</th>" for c in COLUMNS)}</tr></thead>'
+        f'<h2>Methods side by side</h2><div class="scroll"><table><thead><tr>{"".join(f"<th>{e(c)}</th>" for c in columns)}</tr></thead>'
         f"<tbody>{body}</tbody></table></div><h2>Does federating help, and whom does it hurt?</h2>{words}"
         f'<h2>Figures</h2><div class="figures">{pictures}</div>'
         + (f"<h2>Experiment</h2><pre>{e(config)}</pre>" if config else "")

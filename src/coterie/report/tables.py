@@ -19,7 +19,20 @@ def variance_text(value: Spread, unit: float) -> str:
     return f"{text} ± {unit**2 * value.std:{digits}}" if value.count > 1 else text
 
 
-COLUMNS = ("method", "mean", "by samples", "worst 10%", "variance", "gain over Local", "gaining", "largest loss", "up", "down", "seconds")
+COLUMNS = (
+    "method",
+    "mean",
+    "by samples",
+    "worst 10%",
+    "variance",
+    "gain over Local",
+    "gaining",
+    "largest loss",
+    "newcomers",
+    "up",
+    "down",
+    "seconds",
+)
 DROP_FIRST = ("variance", "seconds", "by samples", "largest loss", "down", "gaining", "worst 10%", "up")
 """Columns that a narrow terminal goes without, in this order; the HTML page always has all."""
 
@@ -40,25 +53,28 @@ def cells(row: Row, unit: float) -> list[str]:
         score_text(row.worst, unit),
         variance_text(row.variance, unit),
         *gain,
+        score_text(row.newcomers, unit) if row.newcomers else "",
         bytes_text(row.up),
         bytes_text(row.down),
         f"{row.seconds:.1f}",
     ]
 
 
-def _lines(comparison: Comparison, unit: float) -> list[list[str]]:
+def filled(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
+    """Names and texts of the columns that have something in them."""
+    unit = 100.0 if comparison.score_name == "accuracy" else 1.0
     lines = [cells(row, unit) for row in comparison.rows()]
     majority = comparison.majority()
     if majority is not None:
         lines.append(["(majority class)", score_number(majority, unit), *[""] * (len(COLUMNS) - 2)])
-    return lines
+    there = [i for i, _ in enumerate(COLUMNS) if any(line[i] for line in lines)]
+    return [COLUMNS[i] for i in there], [[line[i] for i in there] for line in lines]
 
 
 def markdown(comparison: Comparison) -> str:
     """The whole table and the answer in words, as Markdown."""
-    unit = 100.0 if comparison.score_name == "accuracy" else 1.0
-    lines = [list(COLUMNS), ["---"] * len(COLUMNS), *_lines(comparison, unit)]
-    table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    columns, lines = filled(comparison)
+    table = "\n".join("| " + " | ".join(line) + " |" for line in [columns, ["---"] * len(columns), *lines])
     words = "\n".join(f"- {sentence}" for sentence in comparison.verdict())
     return f"{table}\n\n{comparison.answer()}\n\n{words}\n"
 
@@ -66,15 +82,14 @@ def markdown(comparison: Comparison) -> str:
 def comparison_table(comparison: Comparison, width: int = 160) -> Table:
     """The comparison for a terminal of the given width; columns that do not fit are left out and named in the caption."""
     accuracy = comparison.score_name == "accuracy"
-    unit = 100.0 if accuracy else 1.0
-    lines = _lines(comparison, unit)
-    widths = {name: max(len(name), *(len(line[i]) for line in lines)) + 3 for i, name in enumerate(COLUMNS)}
-    shown = list(COLUMNS)
+    columns, lines = filled(comparison)
+    widths = {name: max(len(name), *(len(line[i]) for line in lines)) + 3 for i, name in enumerate(columns)}
+    shown = list(columns)
     for name in DROP_FIRST:
-        if sum(widths[c] for c in shown) + 1 > width:
+        if name in shown and sum(widths[c] for c in shown) + 1 > width:
             shown.remove(name)
     what = "test accuracy in %, last round" if accuracy else "negated mean squared error on test data, last round"
-    left_out = [c for c in COLUMNS if c not in shown]
+    left_out = [c for c in columns if c not in shown]
     table = Table(title=f"{comparison.title}: {what}", title_justify="left", caption_justify="left")
     table.caption = "mean: over clients; gain: client by client against Local with equal gradient steps, 95% paired bootstrap; bytes: all clients" + (
         f"; in the report only: {', '.join(left_out)}" if left_out else ""
@@ -83,5 +98,5 @@ def comparison_table(comparison: Comparison, width: int = 160) -> Table:
         table.add_column(name, justify="left" if name == "method" else "right", no_wrap=True)
     for line in lines:
         muted = line[0].startswith("(")
-        table.add_row(*(line[COLUMNS.index(c)] for c in shown), style="dim" if muted else None)
+        table.add_row(*(line[columns.index(c)] for c in shown), style="dim" if muted else None)
     return table

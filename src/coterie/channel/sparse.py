@@ -1,0 +1,216 @@
+"""A few coordinates of a message: the largest differences, or some that both ends draw."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from coterie.channel import places
+from coterie.channel import values as numbers
+from coterie.channel.base import MEMORIES, Channel, channel
+from coterie.channel.bits import BitReader, BitWriter, rice_parameter, whole_bytes
+from coterie.errors import InvalidInput
+from coterie.options import option
+from coterie.randomness import permute
+
+MEMORY_HELP = (
+    "what becomes of the part that is cut off: lost, added to the next message (error feedback), or kept as the difference to public copies at "
+    "both ends (the delta channel)"
+)
+
+
+class Picked(NamedTuple):
+    """Chosen coordinates (increasing; empty when both ends know them) and their numbers."""
+
+    indices: Any
+    values: numbers.Coded
+
+
+def count_of(share: float, k: int | None, d: int) -> int:
+    """k, or that share of d, at least 1 and at most d.
+
+    >>> count_of(0.01, None, 250), count_of(0.01, None, 20), count_of(0.01, 7, 5)
+    (2, 1, 5)
+    """
+    return min(max(1, round(share * d)) if k is None else k, d)
+
+
+def write_picked(kind: str, how: str, picked: Picked, d: int, writer: BitWriter) -> None:
+    """The numbers, then the coordinates where they are sent: one stream of bits."""
+    codes = np.asarray(picked.values.codes)
+    bits = numbers.bits(kind, len(codes), codes.dtype)
+    writer.raw(np.unpackbits(np.frombuffer(numbers.to_bytes(kind, picked.values), np.uint8))[:bits])
+    if len(picked.indices):
+        places.write(writer, how, picked.indices, d)
+
+
+def read_numbers(kind: str, reader: BitReader, count: int, dtype: Any) -> numbers.Coded:
+    """The numbers from a stream of bits."""
+    packed = np.packbits(reader.raw(numbers.bits(kind, count, dtype)))
+    return numbers.from_bytes(kind, packed.tobytes(), count, dtype)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sparse(Channel):
+    """The options of every channel that sends k numbers."""
+
+    memory: str = option("errors", MEMORY_HELP, choices=MEMORIES)
+    share: float = option(0.01, "numbers per message, as a share of d", symbol="k/d", above=0, high=1, static=True)
+    k: int | None = option(None, "numbers per message (at most d); nothing: share · d, at least 1", symbol="k", low=1)
+    values: str = option("full", numbers.HELP, choices=numbers.KINDS)
+    down_share: float | None = option(None, "the share of what a hub sends (with `down`); nothing: as going up", above=0, high=1, static=True)
+
+    def downward(self) -> Channel:
+        return self if self.down_share is None else self.replace(share=self.down_share, k=None)
+
+    def count(self, d: int) -> int:
+        """k for messages of length d."""
+        return count_of(self.share, self.k, d)
+
+
+@channel("top-k")
+class TopK(Sparse):
+    """The k coordinates with the largest |x − base|.
+
+    x̂ᵢ = xᵢ (or baseᵢ + Q(x − base)ᵢ with lossy `values`) for the k chosen i, x̂ᵢ = baseᵢ elsewhere, so with full values
+    ‖x − x̂‖² ≤ (1 − k/d)‖x − base‖². Biased: without memory small coordinates are never sent (Stich, Cordonnier, Jaggi: Sparsified SGD with
+    memory, NeurIPS 2018), hence `memory = "errors"` by default.
+
+    | symbol | option |
+    |---|---|
+    | k | k, or share = k/d |
+    | Q | values |
+
+    Bytes: the scale (2, where the kind has one), k numbers in the order of their coordinates, then the k coordinates as `indices` says; one stream
+    of bits, padded with zeros. k is known to both ends and not sent. With k = d no coordinates are sent.
+    """
+
+    indices: str = option("gaps", places.HELP, choices=places.KINDS)
+
+    @property
+    def lossless(self) -> bool:
+        return self.values == "full" and self.k is None and self.share == 1
+
+    def compress(self, x: Any, base: Any, private: Any, shared: Any, key: Any, t: Any) -> tuple[Any, Any]:
+        d = x.shape[0]
+        k = self.count(d)
+        if k == d:
+            return Picked((), numbers.code(self.values, x, base)), private
+        chosen = jnp.sort(lax.top_k(jnp.abs(x - base), k)[1].astype(jnp.int32))
+        return Picked(chosen, numbers.code(self.values, x[chosen], base[chosen])), private
+
+    def expand(self, payload: Any, base: Any, shared: Any, key: Any, t: Any) -> tuple[Any, Any]:
+        if self.count(base.shape[0]) == base.shape[0]:
+            return numbers.arrive(self.values, payload.values, base), shared
+        chosen = payload.indices
+        arrived = numbers.arrive(self.values, payload.values, base[chosen])
+        return base.at[chosen].set(arrived, indices_are_sorted=True, unique_indices=True), shared
+
+    def size(self, payload: Any, d: int) -> Any:
+        k = self.count(d)
+        bits = numbers.bits(self.values, k, payload.values.codes.dtype)
+        if k < d:
+            bits = bits + places.bits(self.indices, payload.indices, d, k, rice_parameter(d, k))
+        return whole_bytes(bits)
+
+    def encode(self, payload: Any, d: int, dtype: Any) -> bytes:
+        if self.count(d) == d:
+            return numbers.to_bytes(self.values, payload.values)
+        writer = BitWriter()
+        write_picked(self.values, self.indices, payload, d, writer)
+        return writer.to_bytes()
+
+    def decode(self, data: bytes, d: int, dtype: Any) -> Picked:
+        k = self.count(d)
+        if k == d:
+            return Picked((), numbers.from_bytes(self.values, data, d, dtype))
+        reader = BitReader(data)
+        coded = read_numbers(self.values, reader, k, dtype)
+        chosen = places.read(reader, self.indices, d, k)
+        reader.finish()
+        return Picked(chosen, coded)
+
+
+@channel("delta")
+class Delta(TopK):
+    """The delta channel: what changed most since the last messages, in about two bytes a coordinate.
+
+    Both ends of a link keep the same public copy h of the stream of messages. A message sends C(x − h), the k largest differences, and both ends
+    move their copy by what was sent, h ← h + C(x − h) = x̂. What is cut off stays in x − h and is sent when it has grown, so nothing is lost and
+    no error is added up; the copies follow the messages, and methods mix the copies. After CHOCO-SGD (Koloskova, Stich, Jaggi: Decentralized
+    stochastic optimization and gossip algorithms with compressed communication, ICML 2019).
+
+    The same compressor as `top-k`, with other defaults: `memory = "copies"`, both directions (`down`), 8-bit differences, gaps between coordinates.
+
+    | symbol | option |
+    |---|---|
+    | h | memory = "copies" |
+    | k | k, or share = k/d |
+    | Q | values |
+
+    Bytes: as `top-k`. With share = 0.01 a coordinate takes about 8 + 8 bits, and a message 2 bytes more for the scale.
+    """
+
+    memory: str = option("copies", MEMORY_HELP, choices=MEMORIES)
+    down: bool = option(True, "compress what the hub sends, too")
+    values: str = option("int8", numbers.HELP, choices=numbers.KINDS)
+
+
+@channel("random-k")
+class RandomK(Sparse):
+    """k coordinates drawn afresh for every message, the same at both ends.
+
+    x̂ᵢ = xᵢ (or baseᵢ + Q(x − base)ᵢ with lossy `values`) for the k drawn i, x̂ᵢ = baseᵢ elsewhere: E‖x − x̂‖² = (1 − k/d)‖x − base‖² with full
+    values. With `scaled`, x̂ᵢ = baseᵢ + (d/k)(x − base)ᵢ instead, so that E x̂ = x (Wangni et al., NeurIPS 2018); this is no contraction, so it
+    is refused together with a memory.
+
+    | symbol | option |
+    |---|---|
+    | k | k, or share = k/d |
+    | Q | values |
+
+    Bytes: the scale (2, where the kind has one), then k numbers in the order of their coordinates. Coordinates come from the key: none are sent.
+    """
+
+    scaled: bool = option(False, "multiply by d/k what is sent, which makes x̂ unbiased; only without memory")
+
+    @property
+    def lossless(self) -> bool:
+        return self.values == "full" and self.k is None and self.share == 1 and not self.scaled
+
+    def validate(self) -> None:
+        if self.scaled and self.memory != "none":
+            raise InvalidInput(f'{self.name}.scaled is true, but then {self.name}.memory must be "none", not {self.memory!r}.')
+
+    def draw(self, key: Any, d: int) -> Any:
+        """The coordinates of a message, increasing."""
+        k = self.count(d)
+        return jnp.arange(d, dtype=jnp.int32) if k == d else jnp.sort(permute(key, jnp.arange(k), d))
+
+    def compress(self, x: Any, base: Any, private: Any, shared: Any, key: Any, t: Any) -> tuple[Any, Any]:
+        chosen = self.draw(key, x.shape[0])
+        if self.scaled:
+            grown = x.shape[0] / self.count(x.shape[0])
+            return numbers.quantise(self.values, numbers.rounded((x - base)[chosen] * grown)), private
+        return numbers.code(self.values, x[chosen], base[chosen]), private
+
+    def expand(self, payload: Any, base: Any, shared: Any, key: Any, t: Any) -> tuple[Any, Any]:
+        chosen = self.draw(key, base.shape[0])
+        if self.scaled:
+            arrived = base[chosen] + numbers.restore(self.values, payload, base.dtype)
+        else:
+            arrived = numbers.arrive(self.values, payload, base[chosen])
+        return base.at[chosen].set(arrived, indices_are_sorted=True, unique_indices=True), shared
+
+    def size(self, payload: Any, d: int) -> Any:
+        return whole_bytes(numbers.bits(self.values, self.count(d), payload.codes.dtype))
+
+    def encode(self, payload: Any, d: int, dtype: Any) -> bytes:
+        return numbers.to_bytes(self.values, payload)
+
+    def decode(self, data: bytes, d: int, dtype: Any) -> numbers.Coded:
+        return numbers.from_bytes(self.values, data, self.count(d), dtype)

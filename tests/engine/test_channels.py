@@ -1,0 +1,165 @@
+"""Channels inside rounds: the compiled simulator equals one client at a time over real bytes; stores, checkpoints and bills include the links."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import coterie
+from coterie import Federation, InvalidInput, Result, Training
+from coterie.channel import CHANNELS, Channel, get_channel
+from coterie.channel.link import HEADER
+from coterie.engine.checkpoint import Checkpoints
+from coterie.engine.loop import simulate_loop
+from coterie.engine.simulate import Simulator
+
+OPTIONS: dict[str, Any] = {"rounds": 4, "eval_every": 2, "batch_size": 4, "precision": "float64", "cohort": 3}
+SMALL: dict[str, dict[str, Any]] = {
+    "plain": {"values": "int8", "down": True},
+    "top-k": {"k": 3, "values": "float16"},
+    "random-k": {"k": 4},
+    "delta": {"k": 4},
+    "qsgd": {"levels": 4, "down": True},
+    "sketch": {"k": 3, "rows": 3},
+    "subspace": {"k": 5},
+    "dgc": {"k": 3, "warmup": 2},
+    "lbgm": {"threshold": 0.5},
+}
+
+
+def channel(name: str, **more: Any) -> Channel:
+    return get_channel(name, {**SMALL[name], **more})
+
+
+def ring() -> coterie.Graph:
+    return coterie.graph.ring(5, 0.7)
+
+
+def flat(result: Result) -> np.ndarray:
+    return np.concatenate([leaf.reshape(len(leaf), -1) for leaf in result.simulator.all_models().leaves], axis=1)
+
+
+def alike(fast: Result, slow: Result) -> None:
+    np.testing.assert_allclose(flat(fast), flat(slow), rtol=1e-9, atol=1e-11)
+    np.testing.assert_array_equal(fast.ledger.rows(), slow.ledger.rows())
+    for a, b in zip(fast.snapshots, slow.snapshots, strict=True):
+        np.testing.assert_allclose(a.scores["test"].loss, b.scores["test"].loss, rtol=1e-9)
+
+
+def test_every_channel_is_tried() -> None:
+    assert set(SMALL) == set(CHANNELS)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_star_over_every_channel_equals_one_by_one(name: str, ragged: Federation) -> None:
+    method = coterie.FedAvg(lr=0.1, local_steps=2)
+    fast, slow = (run(method, ragged, channel=channel(name), **OPTIONS) for run in (coterie.simulate, simulate_loop))
+    alike(fast, slow)
+    assert not np.allclose(flat(fast), flat(coterie.simulate(method, ragged, **OPTIONS)), atol=1e-6), "the channel does nothing"
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_graph_over_every_channel_equals_one_by_one(name: str, ragged: Federation) -> None:
+    method = coterie.FedU(lr=0.1, local_steps=2, eta=0.3, neighbours="all")
+    fast, slow = (run(method, ragged, graph=ring(), channel=channel(name), **OPTIONS) for run in (coterie.simulate, simulate_loop))
+    alike(fast, slow)
+
+
+@pytest.mark.parametrize(
+    ("method", "more"),
+    [
+        (coterie.DFedU(lr=0.1, local_steps=2, eta=0.3), {"cohort": None}),
+        (coterie.GraphProj(lr=0.1, local_steps=2, eta=0.3, dsub=4, p=1.5), {}),
+        (coterie.PFedMe(lr=0.1, local_rounds=2, inner_steps=2), {}),
+    ],
+    ids=lambda v: getattr(v, "name", ""),
+)
+def test_the_delta_channel_both_ways_equals_one_by_one(method: coterie.Method, more: dict[str, Any], ragged: Federation) -> None:
+    options = {**OPTIONS, **more}
+    fast, slow = (run(method, ragged, graph=ring(), channel=channel("delta", k=2), **options) for run in (coterie.simulate, simulate_loop))
+    alike(fast, slow)
+
+
+@pytest.mark.parametrize("store", ["host", "file"])
+def test_links_live_in_any_store(store: str, ragged: Federation) -> None:
+    method = coterie.FedU(lr=0.1, local_steps=2, eta=0.3, neighbours="all")
+    device, other = (coterie.simulate(method, ragged, graph=ring(), channel=channel("delta"), **OPTIONS, store=kind) for kind in ("device", store))
+    alike(device, other)
+
+
+def test_a_client_that_missed_messages_pays_for_them_when_it_comes_back(ragged: Federation) -> None:
+    """A star's hub speaks to all over one link: who takes part again gets what it missed, or a whole copy if that is shorter."""
+    c = get_channel("top-k", {"k": 2, "values": "full", "indices": "raw", "memory": "copies", "down": True})
+    result = coterie.simulate(coterie.FedAvg(lr=0.1, local_steps=1), ragged, channel=c, **{**OPTIONS, "rounds": 12, "cohort": 1})
+    rows = result.ledger.rows()
+    each, whole = HEADER + 2 * (8 + 4), HEADER + 15 * 8
+    last = dict.fromkeys(range(5), -1)
+    for t, client, up, down, _ in rows:
+        assert up == each
+        assert down == min((t - last[client]) * each, whole)
+        last[client] = t
+    assert (rows[:, 3] == whole).any()
+    assert (rows[:, 3] == each).any()
+
+
+def simulator(ragged: Federation, method: coterie.Method, folder: Path) -> Simulator:
+    options = Training.from_config({**OPTIONS, "rounds": 6, "cohort": 2, "store": "file"})
+    return Simulator(method, ragged, "mlr", options, ring(), folder, channel("delta"))
+
+
+@pytest.mark.parametrize("method", [coterie.FedU(local_steps=2, neighbours="all"), coterie.FedAvg(local_steps=2)], ids=lambda m: m.name)
+def test_links_are_part_of_checkpoints(method: coterie.Method, ragged: Federation, tmp_path: Path) -> None:
+    for part in ("whole", "first", "second", "run"):
+        (tmp_path / part).mkdir()
+    whole, first, second = (simulator(ragged, method, tmp_path / part) for part in ("whole", "first", "second"))
+    while whole.t < 6:
+        whole.advance(6)
+    while first.t < 3:
+        first.advance(1)
+    Checkpoints(tmp_path / "run", "same", {}).write(first)
+    assert Checkpoints(tmp_path / "run", "same", {}).restore(second, lambda sentence: pytest.fail(sentence))
+    while second.t < 6:
+        second.advance(6)
+    everyone = np.arange(5)
+    assert second.store.packed(everyone).tobytes() == whole.store.packed(everyone).tobytes()
+    for a, b in zip(jax.tree.leaves(second.centre), jax.tree.leaves(whole.centre), strict=True):
+        assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
+    np.testing.assert_array_equal(second.ledger.rows()[-4:], whole.ledger.rows()[-4:])
+    assert second.ledger.totals() == whole.ledger.totals()
+
+
+def test_the_delta_channel_stays_near_fedu_at_a_fraction_of_its_bytes() -> None:
+    """On digits the models over a delta channel of 5% are nearer to FedU's than training alone is, for less than a twentieth of the bytes both ways."""
+    fed = coterie.load("digits", clients=4)
+    method, options = coterie.FedU(eta=0.3, local_steps=5), {"rounds": 40, "eval_every": 40}
+    alone = flat(coterie.simulate(coterie.equal_compute(method), fed, **options))
+    full = coterie.simulate(method, fed, **options)
+    delta = coterie.simulate(method, fed, channel=get_channel("delta", {"share": 0.05}), **options)
+    assert full.ledger.up > 20 * delta.ledger.up
+    assert full.ledger.down > 20 * delta.ledger.down
+    distance = lambda models: np.linalg.norm(models - flat(full))  # noqa: E731
+    assert distance(flat(delta)) < 0.5 * distance(alone)
+
+
+def test_a_method_that_needs_exact_messages_refuses_a_lossy_channel(ragged: Federation) -> None:
+    with pytest.raises(InvalidInput, match="the channel is 'delta', but mocha needs its messages as they are"):
+        Simulator("mocha", ragged, "mlr", Training(rounds=1), channel="delta")
+
+
+def test_public_copies_track_the_models(ragged: Federation) -> None:
+    """With a message that hardly moves, copies and models come together: nothing is lost, only late."""
+    method = coterie.FedU(lr=1e-9, local_steps=1, eta=0.5, mix_lr=0.2)
+    c = get_channel("delta", {"k": 5, "values": "full", "down": False})
+    sim = Simulator(method, ragged, "mlr", Training.from_config({**OPTIONS, "cohort": None, "rounds": 8}), ring(), channel=c)
+    while sim.t < 8:
+        sim.advance(8)
+    copies, models = sim.store.rows.up.public.copy, flat_rows(sim)
+    np.testing.assert_allclose(copies, models, atol=1e-8)
+
+
+def flat_rows(sim: Simulator) -> np.ndarray:
+    return np.concatenate([leaf.reshape(len(leaf), -1) for leaf in sim.all_models().leaves], axis=1)
