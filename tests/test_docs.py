@@ -59,18 +59,8 @@ def test_links_between_pages_lead_somewhere() -> None:
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
-def test_the_page_of_methods_is_up_to_date() -> None:
+def test_the_pages_of_methods_and_channels_are_up_to_date() -> None:
     import runpy
 
-    render = runpy.run_path(str(ROOT / "tools/methods_page.py"))["render"]
-    assert (ROOT / "docs/methods.md").read_text(encoding="utf-8") == render(), "run: python tools/methods_page.py"
-
-
-def test_the_shipped_digits_are_those_of_scikit_learn() -> None:
-    import numpy as np
-
-    datasets = pytest.importorskip("sklearn.datasets", reason="scikit-learn comes with the test extra")
-    theirs = datasets.load_digits()
-    with np.load(ROOT / "src/coterie/data/digits.npz", allow_pickle=False) as ours:
-        assert np.array_equal(ours["x"], theirs.data)
-        assert np.array_equal(ours["y"], theirs.target)
+    for name, text in runpy.run_path(str(ROOT / "tools/methods_page.py"))["pages"]().items():
+        assert (ROOT / "docs" / name).read_text(encoding="utf-8") == text, "run: python tools/methods_page.py"

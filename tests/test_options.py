@@ -66,7 +66,7 @@ def test_lists_and_other_types_are_refused_on_construction(value: Any) -> None:
         ("local", "local_epochs"),
         ("pfedme", "local_rounds"),
         ("pfedme", "inner_steps"),
-        *((m, "lr") for m in METHODS),
+        *((m, "lr") for m in METHODS if "lr" in METHODS[m].public()),
         ("pfedme", "personal_lr"),
         ("lp-proj", "dsub"),
         ("lp-proj", "blocks"),

@@ -94,7 +94,8 @@ def test_roles_rounds_and_clients_have_streams_of_their_own() -> None:
 
 
 def test_the_numbers_of_the_roles_are_fixed_for_ever() -> None:
-    assert [(r.name, int(r)) for r in Role] == [("INIT", 0), ("COHORT", 1), ("BATCH", 2), ("METHOD", 3), ("PROJECTION", 4), ("EVALUATION", 5)]
+    names = ("INIT", "COHORT", "BATCH", "METHOD", "PROJECTION", "EVALUATION", "UPLINK", "DOWNLINK", "NEWCOMERS")
+    assert [(r.name, int(r)) for r in Role] == [(name, i) for i, name in enumerate(names)]
 
 
 def test_seeds_may_be_traced() -> None:

@@ -85,9 +85,17 @@ def permute(key: Any, index: Any, n: Any) -> Any:
         return left * b + right
 
     start = jnp.asarray(index).astype(jnp.uint32)
-    outside = lambda x: jnp.any((x >= n) & (start < n))  # noqa: E731 - positions past n are padding: they need not settle
-    again = lambda x: jnp.where(x >= n, once(x), x)  # noqa: E731
-    return lax.while_loop(outside, again, once(start)).astype(jnp.int32)
+
+    # The first pass goes through the same loop, so that the network is compiled once. Positions past n are padding: they need not settle.
+    def outside(state: Any) -> Any:
+        x, first = state
+        return first | jnp.any((x >= n) & (start < n))
+
+    def again(state: Any) -> Any:
+        x, first = state
+        return jnp.where(first | (x >= n), once(x), x), jnp.asarray(False)
+
+    return lax.while_loop(outside, again, (start, jnp.asarray(True)))[0].astype(jnp.int32)
 
 
 def cohort(key: Any, t: Any, clients: Any, size: int) -> Any:

@@ -5,12 +5,14 @@ A method that is registered later is picked up by itself, as long as its options
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 import coterie
@@ -19,6 +21,16 @@ from coterie.models.layers import dense_first
 from coterie.randomness import Role, cohort, stream
 
 NAMES = sorted(METHODS)
+
+# One method of every kind: each exchange, several messages or one, with and without memory, a hub that addresses clients. Checks of machinery that
+# knows nothing of a method's equations run over these by default and over all with `pytest -m slow`, because compiling takes the time.
+KINDS = ("local", "global", "fedavg", "scaffold", "pfedme", "lp-proj-1", "mocha", "fedrep", "fedu", "dfedu", "graph-proj")
+
+
+def thinned(labels: Iterable[str]) -> list[Any]:
+    """The same labels, those beyond KINDS marked as long checks."""
+    return [label if label in KINDS else pytest.param(label, marks=pytest.mark.slow) for label in labels]
+
 
 # Small enough to compile fast, large enough that nothing is trivial: several steps, several inner steps, dsub < d.
 USUAL: dict[str, Any] = {"lr": 0.1, "personal_lr": 0.05, "lam": 1.5, "eta": 0.2, "local_steps": 3, "local_rounds": 2, "inner_steps": 3, "dsub": 4}

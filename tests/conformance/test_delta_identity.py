@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conformance_cases import NAMES, SAMPLED, TRAINING, everything, model_for, samples_cohorts, small, uneven_graph
+from conformance_cases import NAMES, SAMPLED, TRAINING, everything, model_for, samples_cohorts, small, thinned, uneven_graph
 
 import coterie
 from coterie import Federation
@@ -14,7 +14,7 @@ from coterie.channel.link import HEADER
 COPIES = PLAIN.replace(memory="copies", down=True)
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if coterie.METHODS[n]().exchange in ("star", "graph")])
+@pytest.mark.parametrize("name", thinned(n for n in NAMES if coterie.METHODS[n]().exchange in ("star", "graph")))
 def test_public_copies_of_everything_change_no_bit(name: str, ragged: Federation) -> None:
     method = small(name, **({"neighbours": "all"} if "neighbours" in coterie.METHODS[name].public() else {}))
     options = SAMPLED if samples_cohorts(method) else TRAINING

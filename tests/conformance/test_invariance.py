@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conformance_cases import (
+    KINDS,
     NAMES,
     SAMPLED,
     TRAINING,
@@ -20,6 +21,7 @@ from conformance_cases import (
     model_for,
     samples_cohorts,
     small,
+    thinned,
     uneven_graph,
     variant,
 )
@@ -88,7 +90,7 @@ def _with_store(kind: str, method: Method, federation: Federation, options: dict
     return Result(method, federation, training, list(drive(simulator)), simulator.ledger, 0.0, 0.0, simulator)
 
 
-@pytest.mark.parametrize("label", [*NAMES, "fedu, epochs, all neighbours", "pfedme, all options"])
+@pytest.mark.parametrize("label", thinned([*NAMES, "fedu, epochs, all neighbours", "pfedme, all options"]))
 def test_host_and_file_stores_give_what_the_device_gives(label: str, ragged: Federation, tmp_path: Path) -> None:
     method = variant(label)
     options = options_of(method)
@@ -119,7 +121,11 @@ def _value(method: Method, i: int) -> Method:
 
 @pytest.mark.parametrize(
     ("name", "seeds", "values"),
-    [*((name, [0, 7], [0, 1]) for name in NAMES), ("pfedme", [0, 7], [0]), ("fedu", [0, 7], [0]), ("lp-proj-2", [3], [0, 1]), ("dfedu", [3], [0, 1])],
+    [
+        *(pytest.param(name, [0, 7], [0, 1], marks=[] if name in KINDS else [pytest.mark.slow]) for name in NAMES),
+        ("pfedme", [0, 7], [0]),
+        ("dfedu", [3], [0, 1]),
+    ],
 )
 def test_several_seeds_or_values_at_once_equal_one_by_one(name: str, seeds: list[int], values: list[int], ragged: Federation) -> None:
     methods = [_value(small(name), i) for i in values]

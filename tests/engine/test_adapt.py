@@ -83,7 +83,11 @@ def test_the_federation_stays_as_it_is(linear: Federation) -> None:
     np.testing.assert_array_equal(before, sim.all_models().leaves[0])
 
 
-@pytest.mark.parametrize("name", sorted(coterie.METHODS))
+# One of each kind by default, all others as a long check.
+KINDS = ("local", "global", "fedavg", "ditto", "pfedme", "lp-proj-1", "mocha", "fedrep", "per-fedavg", "fedu", "graph-proj")
+
+
+@pytest.mark.parametrize("name", [n if n in KINDS else pytest.param(n, marks=pytest.mark.slow) for n in sorted(coterie.METHODS)])
 def test_every_method_welcomes_newcomers(name: str, ragged: Federation) -> None:
     known = coterie.METHODS[name].public()
     small = {"local_steps": 2, "local_rounds": 1, "inner_steps": 2, "dsub": 4}

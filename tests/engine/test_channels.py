@@ -23,7 +23,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "top-k": {"k": 3, "values": "float16"},
     "random-k": {"k": 4},
     "delta": {"k": 4},
-    "qsgd": {"levels": 4, "down": True},
+    "qsgd": {"levels": 8, "bucket": 16, "down": True},
     "sketch": {"k": 3, "rows": 3},
     "subspace": {"k": 5},
     "dgc": {"k": 3, "warmup": 2},
@@ -133,7 +133,7 @@ def test_links_are_part_of_checkpoints(method: coterie.Method, ragged: Federatio
 
 
 def test_the_delta_channel_stays_near_fedu_at_a_fraction_of_its_bytes() -> None:
-    """On digits the models over a delta channel of 5% are nearer to FedU's than training alone is, for less than a twentieth of the bytes both ways."""
+    """The models over a delta channel of 5% are nearer to FedU's than training alone is, for less than a twentieth of the bytes each way."""
     fed = coterie.load("digits", clients=4)
     method, options = coterie.FedU(eta=0.3, local_steps=5), {"rounds": 40, "eval_every": 40}
     alone = flat(coterie.simulate(coterie.equal_compute(method), fed, **options))
@@ -148,6 +148,14 @@ def test_the_delta_channel_stays_near_fedu_at_a_fraction_of_its_bytes() -> None:
 def test_a_method_that_needs_exact_messages_refuses_a_lossy_channel(ragged: Federation) -> None:
     with pytest.raises(InvalidInput, match="the channel is 'delta', but mocha needs its messages as they are"):
         Simulator("mocha", ragged, "mlr", Training(rounds=1), channel="delta")
+
+
+def test_a_channel_that_is_no_contraction_is_refused_over_public_copies(ragged: Federation) -> None:
+    for options in ({"name": "qsgd"}, {"name": "random-k", "scaled": True, "memory": "none"}):
+        coarse = get_channel(options.pop("name"), options)
+        Simulator("fedavg", ragged, "mlr", Training(rounds=1), channel=coarse)
+        with pytest.raises(InvalidInput, match="may send more error than there was to send"):
+            Simulator("fedu", ragged, "mlr", Training(rounds=1), channel=coarse)
 
 
 def test_public_copies_track_the_models(ragged: Federation) -> None:

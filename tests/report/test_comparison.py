@@ -9,8 +9,7 @@ import pytest
 
 import coterie
 from coterie.comparing import compare, compare_into, with_locals
-from coterie.experiment import Contender
-from coterie.experiment import Experiment
+from coterie.experiment import Contender, Experiment
 from coterie.report.comparison import Gain, weighted, worst_tenth
 from coterie.report.tables import COLUMNS, comparison_table, markdown
 from coterie.report.units import bytes_text

@@ -71,7 +71,7 @@ class APFL(Star, LocalSGD):
 
     def local(self, received: Vector, memory: Memory, objective: Objective) -> Step:
         lr = at(self.lr, objective.t)
-        steps = self.local_epochs * objective.steps_per_epoch if self.local_epochs else self.local_steps
+        steps = self.steps(objective)
 
         def step(i: Any, state: tuple[Vector, Memory]) -> tuple[Vector, Memory]:
             w, (v, own) = state

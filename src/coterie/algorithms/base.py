@@ -271,10 +271,14 @@ class LocalSGD(Method):
     def work(self) -> Work:
         return Work(None if self.local_epochs else self.local_steps, self.local_epochs, self.lr, "sampled")
 
+    def steps(self, objective: Objective) -> Any:
+        """The local steps of a client in this round; with epochs they differ from client to client."""
+        return self.local_epochs * objective.steps_per_epoch if self.local_epochs else self.local_steps
+
     def sgd(self, x: Any, objective: Objective) -> tuple[Any, Any]:
         """x ← x − μ∇f̃(x) for R steps or epochs; returns the model and the number of gradients."""
         lr = at(self.lr, objective.t)
-        steps = self.local_epochs * objective.steps_per_epoch if self.local_epochs else self.local_steps
+        steps = self.steps(objective)
         step = lambda i, x: x - lr * objective.gradient(x, objective.batch(i))  # noqa: E731
         return jax.lax.fori_loop(0, steps, step, x), steps
 

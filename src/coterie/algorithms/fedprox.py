@@ -49,7 +49,7 @@ class FedProx(FedAvg):
 
     def local(self, received: Vector, memory: Any, objective: Objective) -> Step:
         t = objective.t
-        steps = self.local_epochs * objective.steps_per_epoch if self.local_epochs else self.local_steps
+        steps = self.steps(objective)
         return Step(held_sgd(received, received, at(self.prox, t), at(self.lr, t), steps, objective), (), steps)
 
     def conditions(self, template: Vector, laplacian_norm: float) -> list[Condition]:

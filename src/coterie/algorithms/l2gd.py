@@ -62,10 +62,6 @@ class L2GD(Star, LocalSGD):
     def client_init(self, template: Vector) -> Vector:
         return template
 
-    def steps(self, objective: Objective) -> Any:
-        """R in steps."""
-        return self.local_epochs * objective.steps_per_epoch if self.local_epochs else self.local_steps
-
     def pulled(self, x: Vector, mean: Vector, objective: Objective) -> Vector:
         """x − μRλ (x − x̄)."""
         return x - at(self.lr, objective.t) * at(self.lam, objective.t) * self.steps(objective) * (x - mean)

@@ -68,7 +68,7 @@ class PerFedAvg(Star, LocalSGD):
     def local(self, received: Vector, memory: Any, objective: Objective) -> Step:
         t = objective.t
         lr, alpha, batch = at(self.lr, t), at(self.adapt_lr, t), objective.batch
-        steps = self.local_epochs * objective.steps_per_epoch if self.local_epochs else self.local_steps
+        steps = self.steps(objective)
 
         def step(r: Any, w: Vector) -> Vector:
             return w - lr * self.meta_gradient(w, alpha, objective, (batch(2 * r), batch(2 * r + 1), batch(2 * steps + r)))

@@ -69,7 +69,7 @@ class RSA(LocalSGD):
 
     def local(self, received: Vector, memory: Vector, objective: Objective) -> Step:
         lr, lam = at(self.lr, objective.t), at(self.lam, objective.t)
-        steps = self.local_epochs * objective.steps_per_epoch if self.local_epochs else self.local_steps
+        steps = self.steps(objective)
 
         def step(i: Any, x: Vector) -> Vector:
             return x - lr * (objective.gradient(x, objective.batch(i)) + lam * sign(x, received))

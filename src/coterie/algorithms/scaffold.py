@@ -70,7 +70,7 @@ class Scaffold(Star, LocalSGD):
     def local(self, received: Pair, memory: Vector, objective: Objective) -> Step:
         (x, c), lr = received, at(self.lr, objective.t)
         correction = c - memory
-        steps = self.local_epochs * objective.steps_per_epoch if self.local_epochs else self.local_steps
+        steps = self.steps(objective)
 
         def step(i: Any, y: Vector) -> Vector:
             return y - lr * (objective.gradient(y, objective.batch(i)) + correction)

@@ -44,6 +44,10 @@ class Channel(Options):
         """True when x̂ = x, bit for bit."""
         return False
 
+    def contracts(self) -> bool:
+        """True when x̂ is nearer to x than the base is (on average at least), as public copies and error feedback need it."""
+        return True
+
     def downward(self) -> Channel:
         """The channel of the other direction, where it differs."""
         return self

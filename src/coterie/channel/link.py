@@ -21,6 +21,7 @@ import numpy as np
 
 from coterie.channel.base import Channel
 from coterie.channel.codec import Identity, size_of
+from coterie.channel.values import rounded
 from coterie.errors import CoterieError, InvalidInput
 
 HEADER = 2
@@ -138,7 +139,7 @@ def _base(stream: Stream, public: Public, reference: Any, scale: Any) -> Any:
     if not stream.moving:
         return public.copy
     near = flat(reference) + public.copy
-    return near if scale is None else scale * near
+    return near if scale is None else rounded(scale * near)  # both ends, compiled apart, must round alike
 
 
 def _copy(stream: Stream, public: Public, arrived: Any, reference: Any, scale: Any) -> Any:

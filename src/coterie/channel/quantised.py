@@ -51,11 +51,14 @@ class QSGD(Channel):
     levels: int = option(16, "levels per sign, besides 0", symbol="s", low=1, high=32767)
 
     def validate(self) -> None:
-        if self.memory != "none" and self.variance() >= 1:
+        if self.memory != "none" and not self.contracts():
             raise InvalidInput(
                 f'qsgd.memory is {self.memory!r}, but must be "none" while bucket ({self.bucket}) is not below the square of levels ({self.levels}): '
                 "what is cut off may exceed what was to be sent, and a memory would grow without bound."
             )
+
+    def contracts(self) -> bool:
+        return self.variance() < 1
 
     def variance(self) -> float:
         """The bound min(n/s², √n/s) on E‖x̂ − x‖²/‖x − base‖²."""

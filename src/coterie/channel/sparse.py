@@ -178,6 +178,9 @@ class RandomK(Sparse):
 
     scaled: bool = option(False, "multiply by d/k what is sent, which makes x̂ unbiased; only without memory")
 
+    def contracts(self) -> bool:
+        return not self.scaled
+
     @property
     def lossless(self) -> bool:
         return self.values == "full" and self.k is None and self.share == 1 and not self.scaled

@@ -155,7 +155,7 @@ def hear(method: Method, channel: Channel, seed: Any, t: Any, hub: Hub, said: li
     if said is not None:
         return Heard(said.arrived, row.down, said.bytes)
     received = method.broadcast(hub.state, client)
-    if not method.addressed:
+    if not method.addressed or not channel.down:
         return Heard(received, row.down, size_of(received))
     key = per_client(keys.stream(seed, Role.DOWNLINK), t, client)
     sent = link.transmit(link.downlink(channel, method.exchange), channel.downward(), row.down, received, None, key, t)
@@ -175,7 +175,8 @@ def train(
         heard = hear(method, channel, seed, t, hub, said, client, row)
         step = method.local(heard.received, row.memory, objective_of(spec, data, seed, t, client))
         reference = method.reference(heard.received, step.message) if method.exchange == "star" else None
-        sent = link.transmit(stream, channel, row.up, step.message, reference, per_client(keys.stream(seed, Role.UPLINK), t, client), t)
+        key = None if stream.passes else per_client(keys.stream(seed, Role.UPLINK), t, client)
+        sent = link.transmit(stream, channel, row.up, step.message, reference, key, t)
         real = sending & jnp.asarray(step.sent)
         keep = lambda new, old: jnp.where(real, new, old)  # noqa: E731
         arrived, up = sent.arrived, sent.link
@@ -293,7 +294,7 @@ def carry_pulls(method: Method, channel: Channel, seed: Any, t: Any, ids: Any, p
     stream = link.downlink(channel, method.exchange)
 
     def one(client: Any, pull: Any, total: Any, own: Any, down: Any) -> Any:
-        key = per_client(keys.stream(seed, Role.DOWNLINK), t, client)
+        key = None if stream.passes else per_client(keys.stream(seed, Role.DOWNLINK), t, client)
         sent = link.transmit(stream, channel.downward(), down, pull, method.own_pull(own), key, t, total)
         return sent.arrived, sent.link, jnp.asarray(sent.bytes, jnp.int32)
 

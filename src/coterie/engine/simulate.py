@@ -99,6 +99,12 @@ class Simulator:
         asked = get_method(method) if isinstance(method, str) else method
         if asked.needs_exact and not self.channel.lossless:
             raise InvalidInput(f'the channel is {self.channel.name!r}, but {asked.name} needs its messages as they are: it must be "plain".')
+        over_copies = asked.exchange == "graph" or self.channel.down
+        if over_copies and asked.exchange in ("star", "graph") and not self.channel.contracts():
+            raise InvalidInput(
+                f"the channel {self.channel.name!r} may send more error than there was to send, which the public copies that {asked.name} goes over "
+                "would add up without bound; make it finer (qsgd: levels² above bucket; random-k: not scaled)."
+            )
         with self.precision():
             self._prepare(asked, graph, folder)
 
