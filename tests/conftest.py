@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 # What is tested is what programs compute, not how fast: XLA's and LLVM's costly passes would double the time of the suite.
@@ -24,6 +25,17 @@ from coterie.engine.compilation import use_cache
 # Programs are shared between workers and runs. `Compilations` counts a program that is loaded from this cache like one that is compiled
 # (test_compile_counts.py proves it), so counting tests mean the same with a cold and with a warm cache.
 use_cache(Path(os.environ.get("COTERIE_TEST_CACHE") or Path(tempfile.gettempdir()) / f"coterie-tests-{getpass.getuser()}-jax-{jax.__version__}"))
+
+
+MAPS = Path("/proc/self/maps")
+
+
+@pytest.fixture(autouse=True)
+def _room_for_programs() -> Iterator[None]:
+    """Every compiled program maps some memory, and Linux allows a process 65,530 maps: let old programs go in time."""
+    yield
+    if MAPS.exists() and MAPS.read_bytes().count(b"\n") > 30_000:
+        jax.clear_caches()
 
 
 def blobs(rng: np.random.Generator, sizes: list[int], features: int, classes: int) -> Split:

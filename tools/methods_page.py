@@ -31,14 +31,14 @@ share = 0.02
 
 In `[[methods]]` tables: `channel = "qsgd"` or `channel = { name = "delta", share = 0.003 }`.
 
-`memory` says what becomes of the part that is cut off. "none": it is lost. "errors": the sender adds it to its next message (error feedback). "copies": both
-ends keep the same public copy of the stream, the sender sends the difference to it, and the receiver works with the copy (the delta channel); with
-nothing cut off that is the method itself, bit for bit. Stars keep copies of updates (message − model received), graphs of the messages
-themselves; through a hub the copies follow the mixing, which both ends know. Graphs always go over copies, and so does whatever a hub
-compresses (`down`). A client that missed broadcasts pays for them when it takes part again, or for a whole copy if that is shorter.
+`memory` says what becomes of the part that is cut off. "none": it is lost. "errors": the sender adds it to its next message (error feedback).
+"copies": both ends keep the same public copy of the stream, the sender sends the difference to it, and the receiver works with the copy (the delta
+channel); with nothing cut off that is the method itself, bit for bit. Stars keep copies of updates (message − model received), graphs of the
+messages themselves; through a hub the copies follow the mixing, which both ends know. Graphs always go over copies, and so does whatever a
+hub compresses (`down`). A client that missed broadcasts pays for them when it takes part again, or for a whole copy if that is shorter.
 
-Every message over copies carries two bytes with a version. A receiver that sees a gap or a repetition says so and leaves its copy alone; the sender's
-`resend` gives it a whole copy (`coterie.channel.link`).
+Every message over copies carries two bytes with a version. A receiver that sees a gap or a repetition says so and leaves its copy alone; the
+sender's `resend` gives it a whole copy (`coterie.channel.link`).
 
 Made by `python tools/methods_page.py` from the code; `coterie show NAME` prints the same.
 """

@@ -62,7 +62,10 @@ def test_star_over_every_channel_equals_one_by_one(name: str, ragged: Federation
     assert not np.allclose(flat(fast), flat(coterie.simulate(method, ragged, **OPTIONS)), atol=1e-6), "the channel does nothing"
 
 
-@pytest.mark.parametrize("name", SMALL)
+MORE = ("top-k", "random-k", "qsgd", "sketch", "subspace")
+
+
+@pytest.mark.parametrize("name", ["plain", "delta", "dgc", "lbgm", *(pytest.param(n, marks=pytest.mark.slow) for n in MORE)])
 def test_graph_over_every_channel_equals_one_by_one(name: str, ragged: Federation) -> None:
     method = coterie.FedU(lr=0.1, local_steps=2, eta=0.3, neighbours="all")
     fast, slow = (run(method, ragged, graph=ring(), channel=channel(name), **OPTIONS) for run in (coterie.simulate, simulate_loop))
