@@ -94,7 +94,7 @@ def test_roles_rounds_and_clients_have_streams_of_their_own() -> None:
 
 
 def test_the_numbers_of_the_roles_are_fixed_for_ever() -> None:
-    names = ("INIT", "COHORT", "BATCH", "METHOD", "PROJECTION", "EVALUATION", "UPLINK", "DOWNLINK", "NEWCOMERS")
+    names = ("INIT", "COHORT", "BATCH", "METHOD", "PROJECTION", "EVALUATION", "UPLINK", "DOWNLINK", "NEWCOMERS", "ATTACK")
     assert [(r.name, int(r)) for r in Role] == [(name, i) for i, name in enumerate(names)]
 
 

@@ -166,9 +166,9 @@ def compare_into(experiment: Experiment, folder: Path, *, force: bool = False, b
         outcomes = []
         for j, seed in enumerate(seeds):
             single = experiment.single(contender, seed)
-            place = folder / "runs" / f"{_slug(label)}-seed{seed}"
+            place = folder / "runs" / f"{slug(label)}-seed{seed}"
             progress = begin(label, i * len(seeds) + j, len(labelled) * len(seeds)) if begin else None
-            outcomes.append(_one(single, place, progress, say))
+            outcomes.append(run_one(single, place, progress, say))
         table.append(outcomes)
     comparison = _assemble(experiment.name, federation, labelled, partner, table)
     write_text(folder / "table.md", markdown(comparison))
@@ -176,11 +176,11 @@ def compare_into(experiment: Experiment, folder: Path, *, force: bool = False, b
     return comparison
 
 
-def _slug(label: str) -> str:
+def slug(label: str) -> str:
     return re.sub(r"[^a-z0-9.]+", "-", label.lower()).strip("-")
 
 
-def _one(single: Experiment, place: Path, progress: Progress | None, say: runs.Say) -> Outcome:
+def run_one(single: Experiment, place: Path, progress: Progress | None, say: runs.Say) -> Outcome:
     known = place / "config.toml"
     same = known.is_file() and known.read_text(encoding="utf-8") == single.to_toml()
     try:

@@ -29,6 +29,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import tomli_w
 
+from coterie.adversary import Attack, get_attack
 from coterie.algorithms.base import Method, get_method
 from coterie.channel import PLAIN, Channel, get_channel
 from coterie.coupling import graph as graphs
@@ -40,7 +41,7 @@ from coterie.errors import InvalidInput, unknown
 from coterie.models.base import ModelSpec, get_model
 from coterie.options import Options, option, traced_dataclass
 
-SECTIONS = ("name", "data", "model", "graph", "training", "channel", "method", "methods", "seeds", "resplit")
+SECTIONS = ("name", "data", "model", "graph", "training", "channel", "attack", "method", "methods", "seeds", "resplit")
 
 
 @traced_dataclass
@@ -114,6 +115,7 @@ class Experiment:
     resplit: bool = False
     """Each seed also draws its own split of the data (the same for all methods); otherwise all seeds share that of data.seed."""
     name: str = "experiment"
+    attack: Attack | None = None
 
     @property
     def methods(self) -> tuple[Method, ...]:
@@ -174,6 +176,7 @@ class Experiment:
             seeds=tuple(seeds),
             resplit=resplit,
             name=name,
+            attack=get_attack(*_named("attack", config["attack"])) if "attack" in config else None,
         )
 
     @classmethod
@@ -206,6 +209,8 @@ class Experiment:
             config["method"] = tables[0]
         elif tables:
             config["methods"] = tables
+        if self.attack is not None:
+            config["attack"] = {"name": self.attack.name, **self.attack.to_config()}
         if self.seeds:
             config["seeds"] = list(self.seeds)
         if self.resplit:

@@ -10,6 +10,7 @@ clients, or one mini-batch of a shuffled epoch, costs O(S) or O(B) and needs no 
 from __future__ import annotations
 
 import enum
+from functools import partial
 from typing import Any
 
 import jax
@@ -29,6 +30,7 @@ class Role(enum.IntEnum):
     UPLINK = 6
     DOWNLINK = 7
     NEWCOMERS = 8
+    ATTACK = 9
 
 
 def stream(seed: Any, role: Role) -> Any:
@@ -96,6 +98,12 @@ def permute(key: Any, index: Any, n: Any) -> Any:
         return jnp.where(first | (x >= n), once(x), x), jnp.asarray(False)
 
     return lax.while_loop(outside, again, (start, jnp.asarray(True)))[0].astype(jnp.int32)
+
+
+@partial(jax.jit, static_argnums=(1, 2))
+def shuffled(seed: Any, role: Role, n: int) -> Any:
+    """0 … n−1 in an order that belongs to a seed and a role."""
+    return permute(stream(seed, role), jnp.arange(n), n)
 
 
 def cohort(key: Any, t: Any, clients: Any, size: int) -> Any:

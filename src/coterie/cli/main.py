@@ -206,16 +206,62 @@ def compare(
     _compare(compare_into, chosen, folder or Path("runs") / f"{name}-compare", force=force)
 
 
+@app.command()
+def attack(
+    experiment: Annotated[Path, typer.Argument(help="A TOML file, where [[methods]] lists the methods.")],
+    attacks: Annotated[
+        list[str] | None, typer.Option("--attack", "-a", help="An attack (repeat); default: same-value, sign-flip, gaussian, random-labels.")
+    ] = None,
+    fractions: Annotated[list[float] | None, typer.Option("--fraction", "-f", help="A share of liars (repeat); default: 0 .1 .2 .5 .8.")] = None,
+    seeds: Annotated[list[int] | None, typer.Option("--seed", help="A seed (repeat); all methods and attacks are paired at each.")] = None,
+    folder: Annotated[Path | None, typer.Option("--out", "-o", help="Where to write (default: runs/<name>-attack).")] = None,
+    data_dir: DataDir = None,
+    settings: Set = None,
+    force: Force = False,
+) -> None:
+    """Methods under attack: every method × attack × share of liars × seed, in one command that can be killed and repeated.
+
+    Scores are over honest clients; who lies is fixed by the seed. `coterie list attacks` names the attacks, `coterie show alie` explains one.
+
+    Example: coterie attack experiment.toml -a sign-flip -a alie -f 0.1 -f 0.3 --seed 0 --seed 1
+    """
+    from coterie.adversary import get_attack
+    from coterie.attacking import FRACTIONS, attack_into
+    from coterie.cli.progress import bars
+    from coterie.report.attacked import attack_tables
+
+    chosen = _experiment(experiment, settings, None, seeds, data_dir)
+    if chosen.name == "experiment":
+        chosen = chosen.with_(name=experiment.stem)
+    wanted = [get_attack(name) for name in attacks or ("same-value", "sign-flip", "gaussian", "random-labels")]
+    shares = fractions or list(FRACTIONS)
+    for share in shares:
+        wanted[0].replace(fraction=share)  # refuses what is no share
+    place = folder or Path("runs") / f"{experiment.stem}-attack"
+    with bars(out) as begin:
+        grid = attack_into(chosen, wanted, shares, place, force=force, begin=begin, say=say)
+    for table in attack_tables(grid):
+        out.print(table)
+    out.print(f"\nReport: {place / 'report.html'}   Runs: {place / 'runs'}", highlight=False)
+
+
 @app.command("list")
-def list_(what: Annotated[str | None, typer.Argument(help="methods, channels, data or models; nothing: all.")] = None) -> None:
-    """What there is: methods, channels, data sets and models, a line each."""
+def list_(what: Annotated[str | None, typer.Argument(help="methods, channels, attacks, data or models; nothing: all.")] = None) -> None:
+    """What there is: methods, channels, attacks, data sets and models, a line each."""
+    from coterie.adversary import ATTACKS
     from coterie.algorithms import METHODS
     from coterie.channel import CHANNELS
     from coterie.data import SOURCES
     from coterie.errors import unknown
     from coterie.models import MODELS
 
-    groups: dict[str, dict[str, Any]] = {"methods": dict(METHODS), "channels": dict(CHANNELS), "data": dict(SOURCES), "models": dict(MODELS)}
+    groups: dict[str, dict[str, Any]] = {
+        "methods": dict(METHODS),
+        "channels": dict(CHANNELS),
+        "attacks": dict(ATTACKS),
+        "data": dict(SOURCES),
+        "models": dict(MODELS),
+    }
     if what is not None and what not in groups:
         raise unknown("the list", what, groups)
     for title, group in groups.items():
@@ -227,17 +273,18 @@ def list_(what: Annotated[str | None, typer.Argument(help="methods, channels, da
 
 
 @app.command()
-def show(name: Annotated[str, typer.Argument(help="A method, channel, data set or model.")]) -> None:
-    """The equation, arguments, defaults and paper of a method; the options of a channel, data set or model."""
+def show(name: Annotated[str, typer.Argument(help="A method, channel, attack, data set or model.")]) -> None:
+    """The equation, arguments, defaults and paper of a method; the options of a channel, attack, data set or model."""
+    from coterie.adversary import ATTACKS
     from coterie.algorithms import METHODS
     from coterie.channel import CHANNELS
     from coterie.data import SOURCES
     from coterie.errors import unknown
     from coterie.models import MODELS
 
-    found = {**MODELS, **SOURCES, **CHANNELS, **METHODS}
+    found = {**MODELS, **SOURCES, **CHANNELS, **ATTACKS, **METHODS}
     if name not in found:
-        raise unknown("the method, channel, data set or model", name, found)
+        raise unknown("the method, channel, attack, data set or model", name, found)
     cls: Any = found[name]
     if name in METHODS:
         out.print(f"[b]{cls.title}[/b]  ({name})\n{cls.paper}\n", highlight=False)

@@ -24,6 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.adversary import Attack
 from coterie.algorithms.base import Cohort, Method, Step
 from coterie.channel import PLAIN, Channel, link
 from coterie.channel.codec import Identity
@@ -98,6 +99,9 @@ class LoopSimulator(Simulator):
 
     def _round(self) -> Log:
         method, spec, channel, t = self.method, self.spec, self.channel, self.t
+        data, threat = self.data, self.threat
+        if threat is not None and data.lying_y is not None and threat.attack.active(t):
+            data = data._replace(y=data.lying_y)
         pooled = method.exchange == "pooled"
         sampled = [0] if pooled else np.asarray(round_cohort(spec, self.seed, t)).tolist()
         trainers = list(range(spec.clients)) if method.trains_all and not pooled else sampled
@@ -120,20 +124,24 @@ class LoopSimulator(Simulator):
                 received, heard, down[k] = self.carry(down_stream, row.down, method.broadcast(self.hub, k), None, key_of(Role.DOWNLINK, k), down=True)
             else:
                 received, heard, down[k] = method.broadcast(self.hub, k), row.down, 0
-            step = local_of_one(spec, method, self.data, self.seed, t, k, received, row.memory)
+            step = local_of_one(spec, method, data, self.seed, t, k, received, row.memory)
             messages[k], rows[k], up[k] = step.message, Row(step.memory, row.up, heard), 0
             if k in sampled and step.sent:
                 reference = method.reference(received, step.message) if method.exchange == "star" else None
                 messages[k], line, up[k] = self.carry(up_stream, row.up, step.message, reference, key_of(Role.UPLINK, k))
                 rows[k] = Row(step.memory, line, heard)
             gradients.append(int(step.gradients))
-            sound.append(finite((step.message, step.memory)))
+            sound.append(bool(self.liars[k]) or finite((step.message, step.memory)))
 
         if method.exchange in ("star", "pooled"):
-            state = method.merge(self.hub, stack([messages[k] for k in sampled]), self._cohort(sampled), t)
+            arrived = stack([messages[k] for k in sampled])
+            if threat is not None:
+                arrived = threat.attack.apply(arrived, jnp.asarray(self.liars[sampled]), self.seed, t)
+            state = method.merge(self.hub, arrived, self._cohort(sampled), t)
             self.centre = Hub(state, self.centre.stream if said is None else said[1])
         elif method.exchange == "graph":
-            pulls = {k: self._pull(k, messages) for k in sampled}
+            heard_of = self._with_lies(messages)
+            pulls = {k: self._pull(k, messages[k], heard_of) for k in sampled}
             for k in sampled:
                 memory, line, heard = rows[k]
                 pull, total = pulls[k]
@@ -145,35 +153,42 @@ class LoopSimulator(Simulator):
             for k in trainers:
                 self.remember(k, rows[k])
         billed_up, billed_down = (np.array([bill[k] for k in trainers], np.int32) for bill in (up, down))
-        after = np.array([finite(rows[k].memory) for k in trainers])
+        after = np.array([bool(self.liars[k]) or finite(rows[k].memory) for k in trainers])
         return Log(np.array(trainers), np.array(gradients, np.int32), np.array(sound), after, billed_up, billed_down, np.array(finite(self.hub)))
 
     def _cohort(self, sampled: list[int]) -> Cohort:
         weights = [self.federation.train.sizes[k] if self.method.by_samples else 1 for k in sampled]
         return Cohort(jnp.array(sampled), jnp.array(weights, self.data.x.dtype))
 
-    def _pull(self, client: int, messages: dict[int, Any]) -> tuple[Any, Any]:
-        """The pull of a client's neighbours and the sum of their weights: of those that sent, or of all with what they sent last."""
-        assert self.graph is not None
+    def _with_lies(self, messages: dict[int, Any]) -> dict[int, Any]:
+        """What is heard of each client: what it sent, what it sent last (where that counts), or a lie."""
         stream = link.uplink(self.channel, "graph")
-        heard, weights = [], []
-        for neighbour, weight in zip(*self.graph.neighbours(client), strict=True):
-            if neighbour in messages:
-                heard.append(messages[neighbour])
-            elif self.method.hears_all:
-                row = self.row(int(neighbour))
-                heard.append(self.method.message(row.memory) if stream.passes else link.known(stream, row.up, messages[client]))
-            else:
-                continue
-            weights.append(weight)
-        if not heard:  # nobody pulls: a neighbour with weight 0
-            heard, weights = [messages[client]], [0.0]
-        all_weights = jnp.array(weights, self.data.x.dtype)
-        return self.method.pull(messages[client], stack(heard), all_weights), all_weights.sum()
+        like = next(iter(messages.values()))
+        heard = dict(messages)
+        if self.method.hears_all:
+            for k in set(range(self.spec.clients)) - set(messages):
+                row = self.row(k)
+                heard[k] = self.method.message(row.memory) if stream.passes else link.known(stream, row.up, like)
+        if self.threat is None:
+            return heard
+        order = sorted(heard)
+        told = self.threat.attack.apply(stack([heard[k] for k in order]), jnp.asarray(self.liars[order]), self.seed, self.t)
+        return {k: jax.tree.map(lambda leaf: leaf[i], told) for i, k in enumerate(order)}  # noqa: B023
+
+    def _pull(self, client: int, own: Any, heard_of: dict[int, Any]) -> tuple[Any, Any]:
+        """The pull of a client's neighbours that were heard of, and the sum of their weights."""
+        assert self.graph is not None
+        near = [(heard_of[l], weight) for l, weight in zip(*self.graph.neighbours(client), strict=True) if l in heard_of]
+        if not near:  # nobody pulls: a neighbour with weight 0
+            near = [(own, 0.0)]
+        weights = jnp.array([weight for _, weight in near], self.data.x.dtype)
+        return self.method.pull(own, stack([message for message, _ in near]), weights), weights.sum()
 
     def evaluate(self) -> Snapshot:
         with self.precision():
             scores = {name: self._scores(held) for name, held in self.held.items()}
+        if self.liars.any():
+            scores = {name: Scores(*(np.where(self.liars, np.nan, a) for a in found)) for name, found in scores.items()}
         return Snapshot(self.t, scores, **self.ledger.totals())
 
     def _scores(self, held: Held) -> Scores:
@@ -200,12 +215,13 @@ def simulate_loop(
     graph: Graph | None = None,
     progress: Progress | None = None,
     channel: Channel | str = PLAIN,
+    attack: Attack | None = None,
     **training: Any,
 ) -> Result:
     """`coterie.simulate`, one client at a time."""
     options = Training.from_config(training)
     begun = time.perf_counter()
     with Compilations() as compilations:
-        simulator = LoopSimulator(method, federation, model, options, graph, channel=channel)
+        simulator = LoopSimulator(method, federation, model, options, graph, channel=channel, attack=attack)
         snapshots = list(drive(simulator, progress))
     return Result(simulator.method, federation, options, snapshots, simulator.ledger, time.perf_counter() - begun, compilations.seconds, simulator)

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from coterie import randomness as keys
+from coterie.adversary.base import Threat
 from coterie.algorithms.base import Cohort, Method
 from coterie.channel import link
 from coterie.channel.base import Channel
@@ -58,6 +59,8 @@ class Data(NamedTuple):
     size: Any
     l2: Any
     batch_schedule: Any
+    lying_y: Any = None
+    """The targets while an attack on data is under way."""
 
 
 class Coupled(NamedTuple):
@@ -231,6 +234,7 @@ def one_round(
     spec: Spec,
     method: Method,
     channel: Channel,
+    threat: Threat | None,
     data: Data,
     graph: Coupled,
     seed: Any,
@@ -246,13 +250,18 @@ def one_round(
 
     `pool_ids` (sorted, including `ids`) and `pool_rows` are the clients whose last messages count although they were not sampled.
     """
+    if threat is not None and data.lying_y is not None:
+        data = data._replace(y=jnp.where(threat.attack.active(t), data.lying_y, data.y))
     said = speak(method, channel, seed, t, hub)
     sends = None if sampled is None else jnp.zeros(len(ids), bool).at[sampled].set(True)
     messages, rows, finite, gradients, up, down = train(spec, method, channel, data, seed, t, hub, said, rows, ids, sends)
+    finite = finite if threat is None else finite | threat.liars[ids]
     finite_after = finite
     if method.exchange in ("star", "pooled"):
         sent = messages if sampled is None else jax.tree.map(lambda m: m[sampled], messages)
         members = ids if sampled is None else ids[sampled]
+        if threat is not None:
+            sent = threat.attack.apply(sent, threat.liars[members], seed, t)
         weights = data.size[members].astype(data.x.dtype) if method.by_samples else jnp.ones(len(members), data.x.dtype)
         state = method.merge(hub.state, sent, Cohort(members, weights), t)
         hub = Hub(state, hub.stream if said is None else said.link)
@@ -262,11 +271,14 @@ def one_round(
         else:
             place = jnp.searchsorted(pool_ids, ids)
             pool = jax.tree.map(lambda p, m: p.at[place].set(m), last_messages(method, channel, pool_rows), messages)
+        if threat is not None:
+            pool = threat.attack.apply(pool, threat.liars[pool_ids], seed, t)
         pulls, totals = neighbour_pull(method, graph, ids, messages, pool_ids, pool)
         pulls, links, down = carry_pulls(method, channel, seed, t, ids, pulls, totals, messages, rows.down)
         ups = jax.vmap(partial(follow_mixing, method, channel, t))(rows.up, pulls, messages)
         rows = Row(jax.vmap(method.absorb, (0, 0, None))(rows.memory, pulls, t), ups, links)
         finite_after = jax.vmap(all_finite)(rows.memory)
+        finite_after = finite_after if threat is None else finite_after | threat.liars[ids]
     return hub, rows, Log(ids, gradients, finite, finite_after, up, down, all_finite(hub.state))
 
 
@@ -314,32 +326,43 @@ def stale_neighbours(spec: Spec, method: Method) -> bool:
 
 
 def device_round(
-    spec: Spec, method: Method, channel: Channel, data: Data, graph: Coupled, seed: Any, t: Any, hub: Hub, rows: Row
+    spec: Spec, method: Method, channel: Channel, threat: Threat | None, data: Data, graph: Coupled, seed: Any, t: Any, hub: Hub, rows: Row
 ) -> tuple[Hub, Row, Log]:
     """A round on the states of all N clients, kept on the device: take the rows that train, and put them back."""
     if method.exchange == "pooled":
         # A single learner whose data is everybody's: client 0 of `data`, which the simulator has widened to all rows.
-        hub, _, log = one_round(spec, method, channel, data, graph, seed, t, hub, jnp.zeros(1, jnp.int32), Row(()), None)
+        hub, _, log = one_round(spec, method, channel, threat, data, graph, seed, t, hub, jnp.zeros(1, jnp.int32), Row(()), None)
         return hub, rows, log
     members = round_cohort(spec, seed, t)
     everyone = jnp.arange(spec.clients)
     if spec.cohort == spec.clients:
-        hub, rows, log = one_round(spec, method, channel, data, graph, seed, t, hub, everyone, rows, None)
+        hub, rows, log = one_round(spec, method, channel, threat, data, graph, seed, t, hub, everyone, rows, None)
     elif method.trains_all:
-        hub, rows, log = one_round(spec, method, channel, data, graph, seed, t, hub, everyone, rows, members)
+        hub, rows, log = one_round(spec, method, channel, threat, data, graph, seed, t, hub, everyone, rows, members)
     else:
         taken = jax.tree.map(lambda r: r[members], rows)
         pool = (everyone, rows) if stale_neighbours(spec, method) else (None, None)
-        hub, taken, log = one_round(spec, method, channel, data, graph, seed, t, hub, members, taken, None, *pool)
+        hub, taken, log = one_round(spec, method, channel, threat, data, graph, seed, t, hub, members, taken, None, *pool)
         rows = jax.tree.map(lambda r, v: r.at[members].set(v), rows, taken)
     return hub, rows, log
 
 
 def rounds_block(
-    spec: Spec, length: int, method: Method, channel: Channel, data: Data, graph: Coupled, seed: Any, hub: Hub, rows: Row, t0: Any, count: Any
+    spec: Spec,
+    length: int,
+    method: Method,
+    channel: Channel,
+    threat: Threat | None,
+    data: Data,
+    graph: Coupled,
+    seed: Any,
+    hub: Hub,
+    rows: Row,
+    t0: Any,
+    count: Any,
 ) -> tuple[Hub, Row, Log]:
     """Rounds t0 … t0 + count − 1 (count ≤ length) in one program; `count` is traced, so any number of rounds shares it."""
-    step = partial(device_round, spec, method, channel, data, graph, seed)
+    step = partial(device_round, spec, method, channel, threat, data, graph, seed)
     shape = jax.eval_shape(lambda: step(t0, hub, rows)[2])
     logs = jax.tree.map(lambda s: jnp.zeros((length, *s.shape), s.dtype), shape)
 
@@ -351,7 +374,7 @@ def rounds_block(
     return lax.fori_loop(0, count, body, (hub, rows, logs))
 
 
-compiled_block = jax.jit(rounds_block, static_argnums=(0, 1), donate_argnums=(7, 8))
+compiled_block = jax.jit(rounds_block, static_argnums=(0, 1), donate_argnums=(8, 9))
 compiled_round = jax.jit(one_round, static_argnums=(0,))
 
 
@@ -372,7 +395,7 @@ def _mapped_block(
     leaves, structure = jax.tree.flatten(method)
 
     def run(leaves: Any, seed: Any, hub: Any, rows: Any) -> Any:
-        return rounds_block(spec, length, jax.tree.unflatten(structure, leaves), channel, data, graph, seed, hub, rows, t0, count)
+        return rounds_block(spec, length, jax.tree.unflatten(structure, leaves), channel, None, data, graph, seed, hub, rows, t0, count)
 
     return jax.vmap(run, in_axes=(list(axes), 0, 0, 0))(leaves, seeds, hub, rows)
 

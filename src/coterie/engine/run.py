@@ -70,7 +70,7 @@ def _simulator(experiment: Experiment, folder: Path | None) -> Simulator:
     """Loads and checks everything, and writes nothing."""
     (method, channel), federation = experiment.contender, experiment.federation()
     graph = experiment.graph.build(federation) if method.exchange == "graph" else None
-    return Simulator(method, federation, experiment.model, experiment.training, graph, folder, channel)
+    return Simulator(method, federation, experiment.model, experiment.training, graph, folder, channel, experiment.attack)
 
 
 def start(experiment: Experiment, folder: Path, *, force: bool = False, progress: Progress | None = None, say: Say = print) -> Finished:
@@ -86,6 +86,8 @@ def start(experiment: Experiment, folder: Path, *, force: bool = False, progress
     with locked(folder):
         write_text(folder / "config.toml", experiment.to_toml())
         write_json(folder / "environment.json", environment())
+        if experiment.attack is not None:
+            write_json(folder / "liars.json", simulator.members[simulator.liars].tolist())
         return _carry_on(experiment, folder, simulator, restore=False, progress=progress, say=say)
 
 

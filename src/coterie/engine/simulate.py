@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.adversary import Attack, Threat, draw_liars
 from coterie.algorithms.base import Condition, Facts, Method, get_method
 from coterie.channel import PLAIN, Channel, get_channel
 from coterie.channel.codec import size_of
@@ -38,7 +39,7 @@ from coterie.engine.store import DeviceStore, HostStore, make_store
 from coterie.errors import Diverged, InvalidInput
 from coterie.models.base import Model, ModelSpec, get_model
 from coterie.objective import Learner
-from coterie.randomness import Role, permute, stream
+from coterie.randomness import Role, shuffled, stream
 from coterie.vector import Vector
 
 BLOCK = 50
@@ -87,10 +88,11 @@ class Simulator:
         graph: Graph | None = None,
         folder: Path | None = None,
         channel: Channel | str = PLAIN,
+        attack: Attack | None = None,
     ) -> None:
         self.training, self.federation = training, federation
         self.channel = get_channel(channel) if isinstance(channel, str) else channel
-        self.everybody = federation
+        self.everybody, self.attack = federation, attack
         self.members, self.held_out = _hold_out(federation, training)
         if len(self.held_out):
             self.federation = federation.subset(self.members)
@@ -136,6 +138,7 @@ class Simulator:
         if pooled:
             start, size = jnp.zeros_like(start), jnp.full_like(size, len(fed.train))
         self.data = Data(held.x, held.y, start, size, jnp.asarray(self.model.l2, dtype), options.batch_schedule)
+        self.threat = self._threat()
         self.coupled = self._coupled(dtype)
         self.centre = engine_rounds.open_hub(self.method, self.channel, template)
         path = folder / "store.scratch" if folder is not None else None
@@ -154,6 +157,25 @@ class Simulator:
     def hub(self) -> Any:
         """What the method keeps at its hub."""
         return self.centre.state
+
+    def _threat(self) -> Threat | None:
+        """Who lies, and what labels they train on."""
+        n, fed, attack = self.federation.clients, self.federation, self.attack
+        self.liars: NDArray[np.bool_] = np.zeros(n, bool)
+        if attack is None:
+            return None
+        self.liars = draw_liars(self.seed, n, attack.fraction)
+        if self.liars.all():
+            raise InvalidInput(f"attack.fraction is {attack.fraction:g}, but must leave at least 1 of {n} clients honest.")
+        if attack.on_data:
+            if fed.task != "classification":
+                raise InvalidInput(f"the attack is {attack.name!r}, but that needs class labels and the task is regression.")
+            y = fed.train.y.copy()
+            for k in np.flatnonzero(self.liars):
+                rows = slice(int(fed.train.offsets[k]), int(fed.train.offsets[k + 1]))
+                y[rows] = attack.poisoned(y[rows], fed.classes, np.random.default_rng([self.seed, int(k), 0xBAD]))
+            self.data = self.data._replace(lying_y=jnp.asarray(y.astype(np.int32)))
+        return Threat(attack, jnp.asarray(self.liars))
 
     @staticmethod
     def _graph(method: Method, graph: Graph | None, n: int, s: int) -> Graph | None:
@@ -198,7 +220,7 @@ class Simulator:
         assert isinstance(self.store, DeviceStore)
         length = min(BLOCK, self.training.rounds)
         self.centre, self.store.rows, logs = engine_rounds.compiled_block(
-            self.spec, length, self.method, self.channel, self.data, self.coupled, self.seed, self.centre, self.store.rows, self.t, count
+            self.spec, length, self.method, self.channel, self.threat, self.data, self.coupled, self.seed, self.centre, self.store.rows, self.t, count
         )
         return jax.tree.map(np.asarray, logs)
 
@@ -224,7 +246,7 @@ class Simulator:
                 pool = self.store.gather(pool_ids)
             rows = self.store.gather(ids)
         self.centre, rows, log = engine_rounds.compiled_round(
-            spec, method, self.channel, self.data, self.coupled, self.seed, self.t, self.centre, ids, rows, sampled, pool_ids, pool
+            spec, method, self.channel, self.threat, self.data, self.coupled, self.seed, self.t, self.centre, ids, rows, sampled, pool_ids, pool
         )
         if method.exchange != "pooled":
             self.store.scatter(ids, rows)
@@ -292,6 +314,8 @@ class Simulator:
                 )
                 for name, held in self.held.items()
             }
+        if self.liars.any():  # what liars reach is nobody's concern
+            scores = {name: Scores(*(np.where(self.liars, np.nan, a) for a in found)) for name, found in scores.items()}
         if len(self.held_out):
             scores = {name: self._among_all(found, self.members) for name, found in scores.items()}
             if self.t >= self.training.rounds and len(self.everybody.test):
@@ -314,10 +338,10 @@ class Simulator:
         """How many samples of each client a split's scores are over; 0 for those that have none there."""
         split_of = {"train": self.everybody.train, "validation": self.everybody.validation, "newcomers": self.everybody.test}
         sizes: NDArray[np.int64] = split_of.get(split, self.everybody.test).sizes
-        if not len(self.held_out):
-            return sizes
         there = np.isin(np.arange(len(sizes)), self.held_out)
-        return np.where(there if split == "newcomers" else ~there, sizes, 0)
+        if split == "newcomers":
+            return np.where(there, sizes, 0)
+        return np.where(there | np.isin(np.arange(len(sizes)), self.members[self.liars]), 0, sizes)
 
     def place(self, client: int) -> int:
         """Where a client stands among those that train."""
@@ -353,7 +377,7 @@ def _hold_out(federation: Federation, training: Training) -> tuple[NDArray[np.in
     n, out = federation.clients, training.held_out
     if out >= n:
         raise InvalidInput(f"training.held_out is {out}, but must be at most {n - 1}: somebody has to train.")
-    drawn = np.asarray(permute(stream(0, Role.NEWCOMERS), jnp.arange(out), n), np.int64) if out else np.zeros(0, np.int64)
+    drawn = np.asarray(shuffled(0, Role.NEWCOMERS, n), np.int64)[:out] if out else np.zeros(0, np.int64)
     return np.setdiff1d(np.arange(n), drawn), np.sort(drawn)
 
 
@@ -373,6 +397,7 @@ class Result:
     compile_seconds: float
     simulator: Simulator = dataclasses.field(repr=False)
     collapsed: str | None = None
+    collapsed_at: int | None = None
 
     @property
     def rounds(self) -> list[int]:
@@ -423,6 +448,7 @@ def simulate(
     progress: Progress | None = None,
     keep_collapsed: bool = False,
     channel: Channel | str = PLAIN,
+    attack: Attack | None = None,
     **training: Any,
 ) -> Result:
     """Train a method on a federation in memory. Further arguments are those of `Training`: rounds, cohort, batch_size, seed, …
@@ -431,18 +457,20 @@ def simulate(
     """
     options = Training.from_config(training)
     begun = time.perf_counter()
-    snapshots, collapsed = [], None
+    snapshots, collapsed, collapsed_at = [], None, None
     with Compilations() as compilations:
-        simulator = Simulator(method, federation, model, options, graph, channel=channel)
+        simulator = Simulator(method, federation, model, options, graph, channel=channel, attack=attack)
         try:
             for snapshot in drive(simulator, progress):
                 snapshots.append(snapshot)
         except Diverged as error:
             if not keep_collapsed:
                 raise
-            collapsed = str(error)
+            collapsed, collapsed_at = str(error), error.round
     seconds = time.perf_counter() - begun
-    return Result(simulator.method, federation, options, snapshots, simulator.ledger, seconds, compilations.seconds, simulator, collapsed)
+    return Result(
+        simulator.method, federation, options, snapshots, simulator.ledger, seconds, compilations.seconds, simulator, collapsed, collapsed_at
+    )
 
 
 def simulate_many(

@@ -80,6 +80,7 @@ class Row:
     seconds: float
     compile_seconds: float
     collapsed: str | None = None
+    collapsed_at: int | None = None
     newcomers: Spread | None = None
     """The view's score on clients that were held out, after adapting."""
 
@@ -141,6 +142,7 @@ class Comparison:
                         seconds=float(np.mean([o.seconds for o in entry.outcomes])),
                         compile_seconds=float(np.mean([o.compile_seconds for o in entry.outcomes])),
                         collapsed=entry.collapsed,
+                        collapsed_at=next((o.collapsed_at for o in entry.outcomes if o.collapsed), None),
                         newcomers=Spread.over([o.newcomers[view] for o in entry.outcomes]) if all(o.newcomers for o in entry.outcomes) else None,
                     )
                 )

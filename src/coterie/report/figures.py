@@ -10,7 +10,7 @@ import numpy as np
 from coterie.report.comparison import Comparison
 
 
-def _svg(figure: Any) -> str:
+def svg(figure: Any) -> str:
     import matplotlib.pyplot as plt
 
     out = io.StringIO()
@@ -20,7 +20,7 @@ def _svg(figure: Any) -> str:
     return text[text.index("<svg") :]
 
 
-def _pyplot() -> Any:
+def pyplot() -> Any:
     import matplotlib
 
     matplotlib.use("Agg", force=False)
@@ -38,7 +38,7 @@ def _unit(comparison: Comparison) -> tuple[float, str]:
 
 def over_rounds_and_bytes(comparison: Comparison) -> tuple[str, str]:
     """Clients' mean score over rounds, and over the bytes that a client has sent and received."""
-    plt = _pyplot()
+    plt = pyplot()
     unit, label = _unit(comparison)
     n = comparison.federation.clients
     svgs = []
@@ -70,13 +70,13 @@ def over_rounds_and_bytes(comparison: Comparison) -> tuple[str, str]:
         axes.set_xlabel("round" if what == "rounds" else "bytes per client so far, up and down")
         axes.set_ylabel(label)
         axes.legend(fontsize=8, frameon=False)
-        svgs.append(_svg(figure))
+        svgs.append(svg(figure))
     return svgs[0], svgs[1]
 
 
 def spread_over_clients(comparison: Comparison) -> str:
     """Every client's score at the end, method by method (mean over seeds), with the quartiles."""
-    plt = _pyplot()
+    plt = pyplot()
     unit, label = _unit(comparison)
     entries = [e for e in comparison.entries if not e.collapsed]
     figure, axes = plt.subplots(figsize=(max(6.2, 0.9 * len(entries)), 3.8))
@@ -88,12 +88,12 @@ def spread_over_clients(comparison: Comparison) -> str:
         axes.scatter(i + rng.uniform(-0.16, 0.16, len(values)), values, s=9, color=f"C{i % 10}", alpha=0.7, linewidth=0, zorder=3)
     axes.set_xticks(range(len(entries)), [e.label for e in entries], rotation=20, ha="right")
     axes.set_ylabel(label)
-    return _svg(figure)
+    return svg(figure)
 
 
 def gain_over_local(comparison: Comparison) -> str:
     """Each client's gain over training alone, sorted: above zero federating helps, below it hurts."""
-    plt = _pyplot()
+    plt = pyplot()
     unit, _ = _unit(comparison)
     figure, axes = plt.subplots(figsize=(6.2, 3.8))
     for i, entry in enumerate(comparison.entries):
@@ -107,4 +107,4 @@ def gain_over_local(comparison: Comparison) -> str:
     axes.set_ylabel("gain over Local (points)" if unit == 100 else "gain over Local")
     if axes.get_legend_handles_labels()[0]:
         axes.legend(fontsize=8, frameon=False)
-    return _svg(figure)
+    return svg(figure)

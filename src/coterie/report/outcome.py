@@ -34,6 +34,8 @@ class Outcome:
     seconds: float
     compile_seconds: float
     collapsed: str | None = None
+    collapsed_at: int | None = None
+    """The round in which a run collapsed."""
     validation: float | None = None
     """Mean score over clients on validation data after the last round: what a method may be chosen by."""
     newcomers: dict[str, float] = dataclasses.field(default_factory=dict)
@@ -63,6 +65,7 @@ class Outcome:
             seconds=result.seconds,
             compile_seconds=result.compile_seconds,
             collapsed=result.collapsed,
+            collapsed_at=result.collapsed_at,
             validation=float(np.nanmean(shots[-1].scores["validation"].score[0])) if "validation" in shots[-1].scores else None,
             newcomers={v: float(np.nanmean(shots[-1].scores["newcomers"].score[i])) for i, v in enumerate(views)}
             if "newcomers" in shots[-1].scores
@@ -106,6 +109,7 @@ class Outcome:
             seconds=float(np.max(timing["seconds"], initial=0.0)),
             compile_seconds=float(np.max(timing["compile_seconds"], initial=0.0)),
             collapsed=status.get("diverged"),
+            collapsed_at=status["round"] if status.get("diverged") else None,
             validation=validated[-1] if validated else None,
             newcomers={v: found[-1] for v in views if (found := mean_scores("newcomers", v))},
         )

@@ -40,7 +40,7 @@ DROP_FIRST = ("variance", "seconds", "by samples", "largest loss", "down", "gain
 def cells(row: Row, unit: float) -> list[str]:
     """The texts of one row, in the order of COLUMNS."""
     if row.collapsed:
-        return [row.label, "collapsed", *[""] * (len(COLUMNS) - 2)]
+        return [row.label, f"collapsed at round {row.collapsed_at}", *[""] * (len(COLUMNS) - 2)]
     gain = ["", "", ""]
     if row.gain is not None:
         g = row.gain

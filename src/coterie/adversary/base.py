@@ -1,0 +1,123 @@
+"""What an attack is: some clients, fixed by the seed, send something else than they computed, or train on data that was tampered with.
+
+Who lies is drawn by the seed alone, and the liars at a smaller fraction are among those at a larger one, so that runs can be compared. Attacks act
+on messages as they arrive: a liar may encode whatever it likes. What liars keep for themselves stays honest; nobody looks at it, since scores are
+over honest clients.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple, TypeVar, dataclass_transform
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.errors import unknown
+from coterie.options import Options, option, traced_dataclass
+from coterie.randomness import Role, shuffled, stream
+
+ATTACKS: dict[str, type[Attack]] = {}
+A = TypeVar("A", bound="Attack")
+
+
+class Sight(NamedTuple):
+    """What an attacker sees: all messages of the round, stacked along axis 0, and who lies; `key` is the round's."""
+
+    messages: Any
+    liars: Any
+    key: Any
+
+    @property
+    def honest_mean(self) -> Any:
+        return jax.tree.map(lambda m: jnp.tensordot(self._share(m), m, 1), self.messages)
+
+    @property
+    def honest_deviation(self) -> Any:
+        return jax.tree.map(lambda m, c: jnp.sqrt(jnp.tensordot(self._share(m), jnp.square(m - c), 1)), self.messages, self.honest_mean)
+
+    def _share(self, m: Any) -> Any:
+        honest = (~self.liars).astype(m.dtype)
+        return honest / jnp.maximum(honest.sum(), 1)
+
+    def normal(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        return jax.random.normal(self.key, shape, dtype)
+
+    def per_message(self) -> Any:
+        """A standard normal number for each message."""
+        return self.normal(self.liars.shape, jax.tree.leaves(self.messages)[0].dtype)
+
+
+def each(numbers: Any, leaf: Any) -> Any:
+    """A number per message, in the shape of a leaf of all of them."""
+    return numbers.reshape(-1, *([1] * (leaf.ndim - 1)))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Attack(Options):
+    """Shared by all attacks: how many lie, and when."""
+
+    summary: ClassVar[str] = ""
+    on_data: ClassVar[bool] = False
+    """True when the attack tampers with training data, too."""
+
+    fraction: float = option(0.2, "share of the clients that lie (rounded to whole clients)", low=0, high=1)
+    start: int = option(0, "the first round of the attack", low=0)
+    stop: int | None = option(None, "the round before which it ends; nothing: never", low=0)
+
+    def lies(self, sight: Sight) -> Any:
+        """What a liar sends in the place of each message, stacked like the messages."""
+        return sight.messages
+
+    def poisoned(self, y: NDArray[Any], classes: int, rng: np.random.Generator) -> NDArray[Any]:
+        """The labels that a liar trains on in the place of its own."""
+        return y
+
+    def active(self, t: Any) -> Any:
+        return (t >= self.start) & (True if self.stop is None else t < self.stop)
+
+    def apply(self, messages: Any, liars: Any, seed: Any, t: Any) -> Any:
+        """The messages of a round with the lies among them."""
+        sight = Sight(messages, liars, jax.random.fold_in(stream(seed, Role.ATTACK), t))
+        telling = liars & self.active(t)
+        return jax.tree.map(lambda m, lie: jnp.where(each(telling, m), lie, m), messages, self.lies(sight))
+
+
+def draw_liars(seed: int, clients: int, fraction: float) -> NDArray[np.bool_]:
+    """Who lies, by client; sets for larger fractions include those for smaller ones."""
+    count = round(float(fraction) * clients)
+    liars = np.zeros(clients, bool)
+    liars[np.asarray(shuffled(seed, Role.ATTACK, clients))[:count]] = True
+    return liars
+
+
+class Threat(NamedTuple):
+    """An attack on a run: which, and who lies."""
+
+    attack: Attack
+    liars: Any
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def attack(name: str) -> Callable[[type[A]], type[A]]:
+    """Register an attack under its name for TOML, Python and the command line."""
+
+    def register(cls: type[A]) -> type[A]:
+        cls.name = name
+        cls.summary = inspect.cleandoc(cls.__doc__ or "").splitlines()[0]
+        made: type[A] = traced_dataclass(cls)
+        ATTACKS[name] = made
+        return made
+
+    return register
+
+
+def get_attack(name: str, options: dict[str, Any] | None = None) -> Attack:
+    """A registered attack with its options from plain values."""
+    if name not in ATTACKS:
+        raise unknown("the attack", name, ATTACKS)
+    return ATTACKS[name].from_config(options or {})

@@ -1,0 +1,123 @@
+"""Methods under attack: a grid of methods × attacks × fractions of liars × seeds, in one resumable folder.
+
+Accuracy is over honest clients. Local is there too, untouched by any attack on messages, on the same honest clients: what training alone gives.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.adversary import Attack, draw_liars
+from coterie.comparing import Begin, run_one, slug, with_locals
+from coterie.data.federation import warn_without_test
+from coterie.engine import run as runs
+from coterie.engine.files import make_folder, write_text
+from coterie.errors import InvalidInput
+from coterie.experiment import Experiment
+from coterie.report.comparison import Spread
+from coterie.report.outcome import Outcome
+
+FRACTIONS = (0.0, 0.1, 0.2, 0.5, 0.8)
+"""Of the lp-proj paper, and nobody."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One method under one attack at one fraction: the honest clients' mean score at each seed, None where the run collapsed, and when."""
+
+    scores: tuple[float | None, ...]
+    collapsed_at: tuple[int | None, ...]
+
+    @classmethod
+    def of(cls, outcomes: Sequence[Outcome], liars: Sequence[NDArray[np.bool_]]) -> Cell:
+        scores = [None if o.collapsed else float(np.nanmean(np.where(lie, np.nan, o.last()))) for o, lie in zip(outcomes, liars, strict=True)]
+        return cls(tuple(scores), tuple(o.collapsed_at for o in outcomes))
+
+    @property
+    def spread(self) -> Spread | None:
+        """Over the seeds that did not collapse; None when all did."""
+        kept = [s for s in self.scores if s is not None]
+        return Spread.over(kept) if kept else None
+
+    @property
+    def collapses(self) -> list[int]:
+        return [t for t in self.collapsed_at if t is not None]
+
+
+@dataclasses.dataclass
+class Grid:
+    """What `attack_into` found; `cells[label, attack, fraction]`."""
+
+    title: str
+    labels: list[str]
+    attacks: list[str]
+    fractions: list[float]
+    seeds: list[int]
+    cells: dict[tuple[str, str, float], Cell]
+    score_name: str = "accuracy"
+
+
+def attack_into(
+    experiment: Experiment,
+    attacks: Sequence[Attack],
+    fractions: Sequence[float],
+    folder: Path,
+    *,
+    force: bool = False,
+    begin: Begin | None = None,
+    say: runs.Say = print,
+) -> Grid:
+    """Run the grid into a folder: a run per method, attack, fraction and seed (one without attack serves all attacks), table.md and report.html.
+
+    Finished runs are taken as they are, unfinished ones resumed: the command can be killed and repeated, or repeated with more attacks or fractions.
+    """
+    from coterie.report.attacked import attack_markdown, attack_page  # figures are drawn only when there is something to draw
+
+    if not experiment.contenders or not attacks or not fractions:
+        raise InvalidInput("a grid of attacks needs at least 1 method, 1 attack and 1 fraction.")
+    federation = experiment.federation()
+    if not len(federation.test):
+        raise InvalidInput(f"{federation.name!r} has no test data, so nothing can be scored on it; give it a test share > 0.")
+    seeds = list(experiment.seeds or (experiment.training.seed,))
+    everybody = experiment.training.cohort_size(federation) == federation.clients
+    labelled, _ = with_locals(experiment.contenders, everybody)
+    if warning := warn_without_test(federation):
+        say(warning)
+    make_folder(folder, force=force or (folder / "config.toml").is_file())
+    write_text(folder / "config.toml", experiment.to_toml())
+
+    plan: list[tuple[str, Any, Attack | None, float]] = []
+    for label, contender in labelled:
+        plan.append((label, contender, None, 0.0))
+        if contender.method.exchange in ("star", "graph"):
+            plan += [(label, contender, a.replace(fraction=f), f) for a in attacks for f in fractions if f > 0]
+    found: dict[tuple[str, str, float], list[Outcome]] = {}
+    for i, (label, contender, attack, fraction) in enumerate(plan):
+        name = attack.name if attack else ""
+        outcomes = []
+        for j, seed in enumerate(seeds):
+            single = experiment.single(contender, seed).with_(attack=attack)
+            place = folder / "runs" / slug(label) / (f"{name}-{fraction:g}-seed{seed}" if attack else f"unharmed-seed{seed}")
+            shown = f"{label}, {name} {fraction:.0%}" if attack else f"{label}, unharmed"
+            progress = begin(shown, i * len(seeds) + j, len(plan) * len(seeds)) if begin else None
+            outcomes.append(run_one(single, place, progress, lambda sentence: None))
+        found[label, name, fraction] = outcomes
+
+    # Honest clients are those of the fraction in question, for Local and unharmed runs too.
+    clients = federation.clients
+    cells = {}
+    for label, _ in labelled:
+        for a in attacks:
+            for f in fractions:
+                outcomes = found.get((label, a.name, f)) or found[label, "", 0.0]
+                cells[label, a.name, f] = Cell.of(outcomes, [draw_liars(s, clients, f) for s in seeds])
+    grid = Grid(experiment.name, [label for label, _ in labelled], [a.name for a in attacks], list(fractions), seeds, cells)
+    write_text(folder / "table.md", attack_markdown(grid))
+    write_text(folder / "report.html", attack_page(grid, experiment.to_toml()))
+    return grid

@@ -1,0 +1,96 @@
+"""Tables and figures of methods under attack, in the shape of lp-proj's Tables 5–9 and Figure 4."""
+
+from __future__ import annotations
+
+import html
+from typing import TYPE_CHECKING
+
+import numpy as np
+from rich.table import Table
+
+from coterie.report.figures import pyplot, svg
+from coterie.report.page import STYLE
+
+if TYPE_CHECKING:
+    from coterie.attacking import Cell, Grid
+
+
+def cell_text(cell: Cell) -> str:
+    """`87.10 ± 0.31`, `collapsed at round 7`, or both when only some seeds collapsed."""
+    parts = []
+    if cell.spread is not None:
+        parts.append(f"{100 * cell.spread.mean:.2f}" + (f" ± {100 * cell.spread.std:.2f}" if cell.spread.count > 1 else ""))
+    if cell.collapses:
+        when = sorted(set(cell.collapses))
+        rounds = f"round {when[0]}" if len(when) == 1 else f"rounds {when[0]}–{when[-1]}"
+        many = f"{len(cell.collapses)} of {len(cell.scores)} " if cell.spread is not None else ""
+        parts.append(f"{many}collapsed at {rounds}")
+    return "; ".join(parts)
+
+
+def lines(grid: Grid, attack: str) -> list[list[str]]:
+    return [[label, *(cell_text(grid.cells[label, attack, f]) for f in grid.fractions)] for label in grid.labels]
+
+
+def heads(grid: Grid) -> list[str]:
+    return ["method", *(f"{f:.0%} liars" if f else "nobody lies" for f in grid.fractions)]
+
+
+def attack_tables(grid: Grid) -> list[Table]:
+    """One table per attack for the terminal."""
+    out = []
+    for attack in grid.attacks:
+        table = Table(title=f"{grid.title}, {attack}: honest clients' mean test accuracy in %", title_justify="left")
+        for i, name in enumerate(heads(grid)):
+            table.add_column(name, justify="right" if i else "left")
+        for line in lines(grid, attack):
+            table.add_row(*line)
+        out.append(table)
+    return out
+
+
+def attack_markdown(grid: Grid) -> str:
+    parts = [f"# {grid.title}\n\nHonest clients' mean test accuracy in %, last round; seeds {', '.join(map(str, grid.seeds))}.\n"]
+    for attack in grid.attacks:
+        rows = [heads(grid), ["---"] * (len(grid.fractions) + 1), *lines(grid, attack)]
+        parts.append(f"## {attack}\n\n" + "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n")
+    return "\n".join(parts)
+
+
+def attack_figure(grid: Grid) -> str:
+    """Accuracy over the fraction of liars, a panel per attack; a cross at the bottom where all seeds collapsed."""
+    plt = pyplot()
+    columns = min(2, len(grid.attacks))
+    rows = -(-len(grid.attacks) // columns)
+    figure, panels = plt.subplots(rows, columns, figsize=(5.2 * columns, 3.4 * rows), squeeze=False, sharey=True)
+    for axes, attack in zip(panels.flat, grid.attacks, strict=False):
+        for i, label in enumerate(grid.labels):
+            cells = [grid.cells[label, attack, f] for f in grid.fractions]
+            y = np.array([100 * c.spread.mean if c.spread else np.nan for c in cells])
+            axes.plot(grid.fractions, y, marker="o", markersize=3, linewidth=1.5, color=f"C{i % 10}", label=label, linestyle="-" if i < 10 else "--")
+            gone = [f for f, c in zip(grid.fractions, cells, strict=True) if c.spread is None]
+            axes.plot(gone, [0.5 + 1.5 * i] * len(gone), "x", color=f"C{i % 10}", markersize=5)
+        axes.set(title=attack, xlabel="share of liars", ylim=(0, 101))
+        axes.set_ylabel("honest clients' accuracy (%)")
+    for axes in list(panels.flat)[len(grid.attacks) :]:
+        axes.set_visible(False)
+    handles, names = panels.flat[0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="lower center", ncols=4, frameon=False, bbox_to_anchor=(0.5, -0.02 - 0.03 * (len(names) // 4)))
+    figure.tight_layout()
+    return svg(figure)
+
+
+def attack_page(grid: Grid, config: str = "") -> str:
+    """One self-contained HTML page."""
+    e = html.escape
+    tables = ""
+    for attack in grid.attacks:
+        body = "".join("<tr>" + "".join(f"<td>{e(text)}</td>" for text in line) + "</tr>" for line in lines(grid, attack))
+        head = "".join(f"<th>{e(name)}</th>" for name in heads(grid))
+        tables += f'<h2>{e(attack)}</h2><div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{e(grid.title)} under attack · coterie</title>'
+        f"<style>{STYLE}</style></head><body><h1>{e(grid.title)} under attack</h1><p>Honest clients' mean test accuracy in %, last round, "
+        f"seeds {', '.join(map(str, grid.seeds))}. Local trains alone with equal gradient steps. A cross marks runs that collapsed.</p>"
+        f"<figure>{attack_figure(grid)}</figure>{tables}" + (f"<h2>Experiment</h2><pre>{e(config)}</pre>" if config else "") + "</body></html>\n"
+    )

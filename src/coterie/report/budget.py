@@ -1,0 +1,65 @@
+"""The byte bill against the score: what a budget buys, and what a target costs."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.errors import InvalidInput
+from coterie.report.outcome import Outcome
+
+Array = NDArray[Any]
+DIRECTIONS = ("up", "down", "both")
+
+
+class Cost(NamedTuple):
+    """What had been spent when a target was first met at an evaluation; None when it never was."""
+
+    bytes: float | None
+    rounds: float | None
+    gradients: float | None
+
+
+def spent(outcome: Outcome, direction: str = "both") -> Array:
+    """Bytes of all clients together at every evaluation."""
+    if direction not in DIRECTIONS:
+        raise InvalidInput(f"the direction is {direction!r}, but must be one of {', '.join(map(repr, DIRECTIONS))}.")
+    return np.asarray({"up": outcome.up, "down": outcome.down, "both": outcome.up + outcome.down}[direction], float)
+
+
+def mean_scores(outcome: Outcome, view: str | None = None) -> Array:
+    """Clients' mean score at every evaluation."""
+    return np.nanmean(outcome.scores[view or outcome.view], axis=1)
+
+
+def to_target(outcome: Outcome, target: float, direction: str = "both", view: str | None = None) -> Cost:
+    """What it took until the clients' mean score first reached the target."""
+    reached = np.flatnonzero(mean_scores(outcome, view) >= target)
+    if not len(reached):
+        return Cost(None, None, None)
+    i = int(reached[0])
+    return Cost(float(spent(outcome, direction)[i]), float(outcome.rounds[i]), float(outcome.gradients[i]))
+
+
+def at_budget(outcome: Outcome, budget: float, direction: str = "both", view: str | None = None) -> float:
+    """The last mean score that a budget of bytes (of all clients together) pays for."""
+    paid = np.flatnonzero(spent(outcome, direction) <= budget)
+    return float(mean_scores(outcome, view)[paid[-1]]) if len(paid) else float("nan")
+
+
+def parse_bytes(text: str) -> float:
+    """A number of bytes with or without a unit.
+
+    >>> parse_bytes("1500"), parse_bytes("2 MB"), parse_bytes("0.5kB")
+    (1500.0, 2000000.0, 500.0)
+    """
+    units = {"": 1.0, "b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12}
+    plain = text.strip().lower()
+    number = plain.rstrip("abcdefghijklmnopqrstuvwxyz ")
+    unit = plain[len(number) :].strip()
+    try:
+        return float(number) * units[unit]
+    except (ValueError, KeyError):
+        raise InvalidInput(f"the number of bytes is {text!r}, but must be like 1500, 20kB, 3MB or 1GB.") from None

@@ -1,0 +1,75 @@
+"""The grid: one resumable command, tables per attack, Local beside all; fairness and byte measures on hand-made numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from coterie.adversary import draw_liars, get_attack
+from coterie.attacking import Cell, attack_into
+from coterie.experiment import Experiment
+from coterie.report.attacked import attack_markdown, cell_text
+from coterie.report.fairness import Fairness, correlation, entropy, jain
+
+CONFIG = {
+    "name": "small",
+    "data": {"name": "digits", "clients": 5},
+    "training": {"rounds": 3, "eval_every": 3, "batch_size": 5},
+    "seeds": [0, 1],
+    "methods": [{"name": "fedavg", "local_steps": 2}, {"name": "fedu", "local_steps": 2}],
+}
+
+
+def test_the_grid_is_complete_resumable_and_paired(tmp_path: Path) -> None:
+    experiment = Experiment.from_config(CONFIG)
+    attacks = [get_attack("sign-flip"), get_attack("label-flip")]
+    begun: list[str] = []
+
+    def begin(label: str, number: int, count: int) -> None:
+        begun.append(f"{number + 1}/{count} {label}")
+
+    grid = attack_into(experiment, attacks, [0.0, 0.4], tmp_path / "g", begin=begin)
+    assert len(begun) == 2 * (1 + 2 * (1 + 2))  # two seeds: Local unharmed; two methods unharmed and under two attacks
+    assert begun[-1].startswith("14/14 ")
+    assert grid.labels == ["Local", "FedAvg", "FedU"]
+    clean = {label: grid.cells[label, "sign-flip", 0.0] for label in grid.labels}
+    for label in grid.labels:
+        assert grid.cells[label, "label-flip", 0.0] == clean[label], "nobody lies: the attack must not matter"
+    assert grid.cells["FedAvg", "sign-flip", 0.4] != clean["FedAvg"]
+    # Local is the same run, looked at without the liars.
+    local = grid.cells["Local", "sign-flip", 0.4]
+    assert local == grid.cells["Local", "label-flip", 0.4]
+    assert (tmp_path / "g" / "report.html").read_text().startswith("<!doctype html>")
+    runs = sorted((tmp_path / "g" / "runs").rglob("status.json"))
+    assert len(runs) == 14
+    stamps = [p.stat().st_mtime_ns for p in runs]
+    again = attack_into(experiment, attacks, [0.0, 0.4], tmp_path / "g")
+    assert again.cells == grid.cells
+    assert [p.stat().st_mtime_ns for p in runs] == stamps, "finished runs are taken as they are"
+    liars = (tmp_path / "g/runs/fedavg/sign-flip-0.4-seed1/liars.json").read_text()
+    assert [int(k) for k in liars.strip("[]\n ").split(",")] == np.flatnonzero(draw_liars(1, 5, 0.4)).tolist()
+    text = attack_markdown(grid)
+    assert "## sign-flip" in text
+    assert "| method | nobody lies | 40% liars |" in text
+
+
+def test_a_collapse_is_said_with_its_round_and_never_a_number() -> None:
+    assert cell_text(Cell((None, None), (7, 9))) == "collapsed at rounds 7–9"
+    assert cell_text(Cell((0.5, None), (None, 3))) == "50.00; 1 of 2 collapsed at round 3"
+    assert cell_text(Cell((0.5, 0.6), (None, None))).startswith("55.00 ± 7.07")
+
+
+def test_fairness_on_hand_made_numbers() -> None:
+    scores, losses, alone = np.array([0.5, 1.0, np.nan, 0.0]), np.array([1.0, 0.0, np.nan, 1.0]), np.array([0.4, 0.9, 0.3, 0.1])
+    f = Fairness.of(scores, losses, alone)
+    assert (f.worst, f.best) == (0.0, 1.0)
+    assert f.score_variance == pytest.approx(1 / 6)
+    assert f.loss_variance == pytest.approx(2 / 9)
+    assert f.jain == pytest.approx(1.5**2 / (3 * 1.25))
+    assert f.loss_jain == pytest.approx(4 / 6)
+    assert f.collaboration == pytest.approx(np.corrcoef([0.5, 1.0, 0.0], [0.4, 0.9, 0.1])[0, 1])
+    assert f.entropy == pytest.approx(-(np.log(1 / 3) / 3 + 2 / 3 * np.log(2 / 3)) / np.log(3))
+    assert np.isnan(correlation(np.ones(3), np.arange(3.0)))
+    assert jain(np.zeros(3)) == entropy(np.zeros(3)) == 1.0
