@@ -83,11 +83,12 @@ def test_pulls_do_not_depend_on_how_they_are_grouped(p: float, limit: int, spars
     coupled = Coupled(index=jnp.asarray(index), weight=jnp.asarray(weight)) if sparse else Coupled(dense=jnp.asarray(a + a.T))
     ids = np.array([1, 3, 4, 5])  # 0 and 2 are not sampled: they must not count
     method = coterie.GraphProj(p=p)
-    got = rounds.neighbour_pull(method, coupled, jnp.asarray(ids), jnp.asarray(messages[ids]), jnp.asarray(ids), jnp.asarray(messages[ids]))
+    got, totals = rounds.neighbour_pull(method, coupled, jnp.asarray(ids), jnp.asarray(messages[ids]), jnp.asarray(ids), jnp.asarray(messages[ids]))
     for i, k in enumerate(ids):
         difference = messages[k] - messages[ids]
         expected = ((a + a.T)[k, ids][:, None] * np.sign(difference) * np.abs(difference) ** (p - 1)).sum(0)
         np.testing.assert_allclose(got[i], expected, atol=1e-5)
+        assert totals[i] == pytest.approx((a + a.T)[k, ids].sum(), rel=1e-6)
 
 
 def test_the_mixing_is_simultaneous_by_hand(ragged: Federation) -> None:

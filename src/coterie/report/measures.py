@@ -1,0 +1,105 @@
+"""Two more tables of a comparison: how evenly clients are served, and what a score costs in bytes, rounds and gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from rich.table import Table
+
+from coterie.report.budget import Cost, at_budget, to_target
+from coterie.report.comparison import Comparison
+from coterie.report.fairness import Fairness
+from coterie.report.units import bytes_text, score_number
+
+
+class Sheet(NamedTuple):
+    """A table as texts, for the terminal, Markdown and HTML alike."""
+
+    title: str
+    note: str
+    columns: list[str]
+    lines: list[list[str]]
+
+    def rich(self) -> Table:
+        table = Table(title=self.title, title_justify="left", caption=self.note, caption_justify="left")
+        for i, name in enumerate(self.columns):
+            table.add_column(name, justify="right" if i else "left")
+        for line in self.lines:
+            table.add_row(*line)
+        return table
+
+    def markdown(self) -> str:
+        rows = [self.columns, ["---"] * len(self.columns), *self.lines]
+        return f"## {self.title}\n\n{self.note}\n\n" + "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"
+
+
+def _unit(comparison: Comparison) -> float:
+    return 100.0 if comparison.score_name == "accuracy" else 1.0
+
+
+def fairness_sheet(comparison: Comparison) -> Sheet:
+    """Of the view that a method is judged by, mean over seeds."""
+    unit, lines = _unit(comparison), []
+    for entry in comparison.entries:
+        if entry.collapsed:
+            continue
+        local = entry.local or entry.outcomes
+        found = [Fairness.of(o.last(), o.losses[o.view][-1], lo.last()) for o, lo in zip(entry.outcomes, local, strict=True)]
+        mean = lambda name: float(np.nanmean([getattr(f, name) for f in found]))  # noqa: B023, E731
+        correlations = [f.collaboration for f in found]
+        lines.append(
+            [
+                entry.label,
+                score_number(float(np.mean([np.nanmean(o.last()) for o in entry.outcomes])), unit),
+                f"{unit**2 * mean('score_variance'):.3g}",
+                score_number(mean("worst"), unit),
+                score_number(mean("best"), unit),
+                f"{mean('jain'):.4f}",
+                f"{mean('entropy'):.4f}",
+                f"{mean('loss_variance'):.3g}",
+                f"{mean('loss_jain'):.3f}",
+                "" if entry.local is entry.outcomes or np.isnan(correlations).all() else f"{np.nanmean(correlations):.3f}",
+            ]
+        )
+    columns = ["method", "mean", "variance", "worst 10%", "best 10%", "Jain", "entropy", "loss variance", "loss Jain", "with Local"]
+    note = "Over clients, mean of seeds. Jain and entropy are 1 when all are served alike; `with Local` is the correlation with what a client reaches alone."
+    return Sheet("Fairness", note, columns, lines)
+
+
+def bytes_sheet(comparison: Comparison, targets: Sequence[float], budgets: Sequence[float]) -> Sheet:
+    """What each target costs (bytes up and down, rounds, gradients of all clients) and what each budget buys."""
+    unit, lines = _unit(comparison), []
+    for entry in comparison.entries:
+        if entry.collapsed:
+            continue
+        line = [entry.label]
+        for target in targets:
+            line.append(_cost([[to_target(o, target, way) for way in ("up", "down")] for o in entry.outcomes]))
+        line += [score_number(float(np.mean([at_budget(o, budget) for o in entry.outcomes])), unit) for budget in budgets]
+        lines.append(line)
+    columns = ["method", *(f"to {score_number(t, unit)}" for t in targets), *(f"for {bytes_text(b)}" for b in budgets)]
+    note = (
+        "To a target: bytes up + bytes down (rounds, gradients) of all clients together until their mean score first met it at an evaluation, mean of seeds; "
+        "a broadcast counts once per receiver. For a budget: the last mean score that so many bytes, up and down, pay for."
+    )
+    return Sheet("What a score costs", note, columns, lines)
+
+
+def _cost(costs: list[list[Cost]]) -> str:
+    met = [c for c in costs if c[0].bytes is not None]
+    if not met:
+        return "never"
+    up, down = (float(np.mean([c[i].bytes for c in met if c[i].bytes is not None])) for i in (0, 1))
+    rounds, gradients = (float(np.mean([getattr(c[0], name) for c in met])) for name in ("rounds", "gradients"))
+    some = "" if len(met) == len(costs) else f"; {len(met)} of {len(costs)} seeds"
+    return f"{bytes_text(up)} + {bytes_text(down)} ({rounds:.0f}, {gradients:.0f}{some})"
+
+
+def default_targets(comparison: Comparison) -> list[float]:
+    """What training alone reaches, and half a point below the best method."""
+    ends = [float(np.mean([np.nanmean(o.last()) for o in e.outcomes])) for e in comparison.entries if not e.collapsed]
+    alone = [float(np.mean([np.nanmean(o.last()) for o in e.outcomes])) for e in comparison.entries if e.local is e.outcomes and not e.collapsed]
+    near = max(ends, default=0.0) - (0.005 if comparison.score_name == "accuracy" else 0.0)
+    return sorted({round(t, 4) for t in [*alone[:1], near]})
