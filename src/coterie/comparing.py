@@ -21,6 +21,7 @@ from coterie.experiment import Contender, Experiment
 from coterie.models.base import Model, ModelSpec
 from coterie.options import Options
 from coterie.report.comparison import Comparison, Entry
+from coterie.report.measures import sheets
 from coterie.report.outcome import Outcome
 from coterie.report.page import page
 from coterie.report.tables import markdown
@@ -142,7 +143,16 @@ def compare(
     return _assemble(federation.name, federation, labelled, partner, table)
 
 
-def compare_into(experiment: Experiment, folder: Path, *, force: bool = False, begin: Begin | None = None, say: runs.Say = print) -> Comparison:
+def compare_into(
+    experiment: Experiment,
+    folder: Path,
+    *,
+    force: bool = False,
+    begin: Begin | None = None,
+    say: runs.Say = print,
+    targets: Sequence[float] = (),
+    budgets: Sequence[float] = (),
+) -> Comparison:
     """Compare into a folder: one run folder per method and seed, report.html, table.md and config.toml.
 
     Runs that are already finished there with the same config are taken as they are, unfinished ones are resumed: the command can be
@@ -171,8 +181,9 @@ def compare_into(experiment: Experiment, folder: Path, *, force: bool = False, b
             outcomes.append(run_one(single, place, progress, say))
         table.append(outcomes)
     comparison = _assemble(experiment.name, federation, labelled, partner, table)
-    write_text(folder / "table.md", markdown(comparison))
-    write_text(folder / "report.html", page(comparison, experiment.to_toml()))
+    more = sheets(comparison, targets, budgets)
+    write_text(folder / "table.md", "\n".join([markdown(comparison), *(sheet.markdown() for sheet in more)]))
+    write_text(folder / "report.html", page(comparison, experiment.to_toml(), more))
     return comparison
 
 

@@ -106,13 +106,28 @@ def demo(
     _compare(compare_into, experiment, folder, force=(folder / "report.html").exists())
 
 
-def _compare(compare_into: Any, experiment: Any, folder: Path, *, force: bool) -> None:
+def _compare(
+    compare_into: Any,
+    experiment: Any,
+    folder: Path,
+    *,
+    force: bool,
+    scores: list[float] | None = None,
+    budgets: list[str] | None = None,
+    fair: bool = False,
+) -> None:
     from coterie.cli.progress import bars
+    from coterie.report.budget import parse_bytes
+    from coterie.report.measures import sheets
     from coterie.report.tables import comparison_table
 
+    paid = [parse_bytes(text) for text in budgets or []]
     with bars(out) as begin:
-        comparison = compare_into(experiment, folder, force=force, begin=begin, say=say)
+        comparison = compare_into(experiment, folder, force=force, begin=begin, say=say, targets=scores or [], budgets=paid)
     out.print(comparison_table(comparison, out.width))
+    fairness, bill = sheets(comparison, scores or [], paid)
+    for sheet in [*([fairness] if fair else []), *([bill] if scores or paid else [])]:
+        out.print(sheet.rich())
     for sentence in comparison.verdict():
         out.print(f"· {sentence}", highlight=False, soft_wrap=not out.is_terminal)
     out.print(f"\n[b]{comparison.answer()}[/b]", highlight=False, soft_wrap=not out.is_terminal)
@@ -172,6 +187,9 @@ def compare(
     data: Annotated[str | None, typer.Option("--data", "-d", help="A data set by name, instead of a file.")] = None,
     client: Annotated[str | None, typer.Option(help="Your own table: the column that says whose row it is.")] = None,
     target: Annotated[str | None, typer.Option(help="Your own table or folder: the column to predict.")] = None,
+    scores: Annotated[list[float] | None, typer.Option("--to", help="What it costs to reach this score, e.g. 0.95 (repeat).")] = None,
+    budgets: Annotated[list[str] | None, typer.Option("--budget", help="What so many bytes buy, e.g. 2MB (repeat).")] = None,
+    fair: Annotated[bool, typer.Option("--fairness", help="Print how evenly clients are served (the report always has it).")] = False,
     folder: Annotated[Path | None, typer.Option("--out", "-o", help="Where to write (default: runs/<name>-compare).")] = None,
     data_dir: DataDir = None,
     settings: Set = None,
@@ -182,6 +200,8 @@ def compare(
     Examples: coterie compare -d digits -m fedavg -m fedu -m pfedme --seed 0 --seed 1 -s training.rounds=50
 
     coterie compare readings.csv --client site --target label
+
+    coterie compare -d digits -m fedu -m lp-proj-2 --to 0.95 --budget 100kB --fairness
     """
     from coterie.comparing import compare_into
 
@@ -193,7 +213,8 @@ def compare(
         config |= {"seeds": list(seeds)} if seeds else {}
         from coterie.experiment import Experiment
 
-        _compare(compare_into, Experiment.from_config(config), folder or Path("runs") / f"{experiment.stem}-compare", force=force)
+        place = folder or Path("runs") / f"{experiment.stem}-compare"
+        _compare(compare_into, Experiment.from_config(config), place, force=force, scores=scores, budgets=budgets, fair=fair)
         return
     if data is not None:
         settings = [f'data.name="{data}"', *(settings or [])]
@@ -203,7 +224,8 @@ def compare(
     name = experiment.stem if experiment is not None else str(data)
     if chosen.name == "experiment":
         chosen = chosen.with_(name=name)
-    _compare(compare_into, chosen, folder or Path("runs") / f"{name}-compare", force=force)
+    place = folder or Path("runs") / f"{name}-compare"
+    _compare(compare_into, chosen, place, force=force, scores=scores, budgets=budgets, fair=fair)
 
 
 @app.command()

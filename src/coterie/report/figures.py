@@ -74,6 +74,21 @@ def over_rounds_and_bytes(comparison: Comparison) -> tuple[str, str]:
     return svgs[0], svgs[1]
 
 
+def accuracy_and_fairness(comparison: Comparison) -> str:
+    """Each method as a point: the clients' mean score against how much it varies between them (further left is fairer)."""
+    plt = pyplot()
+    unit, label = _unit(comparison)
+    figure, axes = plt.subplots(figsize=(6.2, 3.8))
+    for i, entry in enumerate(e for e in comparison.entries if not e.collapsed):
+        x = [unit * float(np.nanstd(o.last())) for o in entry.outcomes]
+        y = [unit * float(np.nanmean(o.last())) for o in entry.outcomes]
+        axes.scatter(x, y, color=f"C{i % 10}", s=18, alpha=0.5)
+        axes.scatter([np.mean(x)], [np.mean(y)], color=f"C{i % 10}", s=50, marker="D", label=entry.label)
+    axes.set(xlabel=f"standard deviation between clients ({'points' if unit == 100 else 'score'})", ylabel=label)
+    axes.legend(frameon=False, fontsize=7)
+    return svg(figure)
+
+
 def spread_over_clients(comparison: Comparison) -> str:
     """Every client's score at the end, method by method (mean over seeds), with the quartiles."""
     plt = pyplot()

@@ -64,7 +64,7 @@ def fairness_sheet(comparison: Comparison) -> Sheet:
             ]
         )
     columns = ["method", "mean", "variance", "worst 10%", "best 10%", "Jain", "entropy", "loss variance", "loss Jain", "with Local"]
-    note = "Over clients, mean of seeds. Jain and entropy are 1 when all are served alike; `with Local` is the correlation with what a client reaches alone."
+    note = "Over clients, mean of seeds. Jain and entropy are 1 when all are served alike; with Local: correlation with what a client reaches alone."
     return Sheet("Fairness", note, columns, lines)
 
 
@@ -81,8 +81,8 @@ def bytes_sheet(comparison: Comparison, targets: Sequence[float], budgets: Seque
         lines.append(line)
     columns = ["method", *(f"to {score_number(t, unit)}" for t in targets), *(f"for {bytes_text(b)}" for b in budgets)]
     note = (
-        "To a target: bytes up + bytes down (rounds, gradients) of all clients together until their mean score first met it at an evaluation, mean of seeds; "
-        "a broadcast counts once per receiver. For a budget: the last mean score that so many bytes, up and down, pay for."
+        "To a target: bytes up + bytes down (rounds, gradients) of all clients together until their mean score first met it at an evaluation, "
+        "mean of seeds; a broadcast counts once per receiver. For a budget: the last mean score that so many bytes, up and down, pay for."
     )
     return Sheet("What a score costs", note, columns, lines)
 
@@ -103,3 +103,8 @@ def default_targets(comparison: Comparison) -> list[float]:
     alone = [float(np.mean([np.nanmean(o.last()) for o in e.outcomes])) for e in comparison.entries if e.local is e.outcomes and not e.collapsed]
     near = max(ends, default=0.0) - (0.005 if comparison.score_name == "accuracy" else 0.0)
     return sorted({round(t, 4) for t in [*alone[:1], near]})
+
+
+def sheets(comparison: Comparison, targets: Sequence[float] = (), budgets: Sequence[float] = ()) -> list[Sheet]:
+    """Fairness, and the byte bill at the given targets and budgets (or at sensible ones)."""
+    return [fairness_sheet(comparison), bytes_sheet(comparison, targets or default_targets(comparison), budgets)]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Sequence
 
 from coterie.report import figures
 from coterie.report.comparison import Comparison
+from coterie.report.measures import Sheet
 from coterie.report.tables import filled
 
 STYLE = """
@@ -21,8 +23,16 @@ pre { background: #f4f6f9; padding: 0.8rem; overflow-x: auto; font-size: 0.8rem;
 """
 
 
-def page(comparison: Comparison, config: str = "") -> str:
-    """The report of a comparison as HTML text."""
+def _sheet(sheet: Sheet) -> str:
+    e = html.escape
+    head = "".join(f"<th>{e(c)}</th>" for c in sheet.columns)
+    body = "".join("<tr>" + "".join(f"<td>{e(c)}</td>" for c in line) + "</tr>" for line in sheet.lines)
+    table = f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    return f"<h2>{e(sheet.title)}</h2><p>{e(sheet.note)}</p>{table}"
+
+
+def page(comparison: Comparison, config: str = "", more: Sequence[Sheet] = ()) -> str:
+    """The report of a comparison as HTML text; `more` are further tables."""
     fed = comparison.federation
     e = html.escape
     columns, lines = filled(comparison)
@@ -35,6 +45,7 @@ def page(comparison: Comparison, config: str = "") -> str:
         (rounds_svg, "Clients' mean score over rounds (band: standard deviation over seeds)."),
         (bytes_svg, "The same over the bytes a client has sent and received."),
         (figures.spread_over_clients(comparison), "Every client's score at the end; box: quartiles."),
+        (figures.accuracy_and_fairness(comparison), "Mean score and how much it varies between clients; diamonds: mean of seeds."),
         (figures.gain_over_local(comparison), "Each client's gain over training alone with equal gradient steps, sorted."),
     ]
     pictures = "".join(f"<figure>{svg}<figcaption>{e(text)}</figcaption></figure>" for svg, text in drawn)
@@ -48,7 +59,8 @@ def page(comparison: Comparison, config: str = "") -> str:
         f"<title>{e(comparison.title)} · coterie</title><style>{STYLE}</style></head><body><h1>{e(comparison.title)}</h1><p>{e(facts)}</p>"
         f'<h2>Methods side by side</h2><div class="scroll"><table><thead><tr>{"".join(f"<th>{e(c)}</th>" for c in columns)}</tr></thead>'
         f"<tbody>{body}</tbody></table></div><h2>Does federating help, and whom does it hurt?</h2>{words}"
-        f'<h2>Figures</h2><div class="figures">{pictures}</div>'
+        + "".join(_sheet(sheet) for sheet in more)
+        + f'<h2>Figures</h2><div class="figures">{pictures}</div>'
         + (f"<h2>Experiment</h2><pre>{e(config)}</pre>" if config else "")
         + "</body></html>\n"
     )
