@@ -7,7 +7,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from conformance_cases import KINDS, NAMES, SAMPLED, TRAINING, model_for, samples_cohorts, small, uneven_graph
+from conformance_cases import NAMES, SAMPLED, TRAINING, model_for, samples_cohorts, small, uneven_graph
 
 import coterie
 from coterie import Federation
@@ -31,7 +31,8 @@ def bits(sim: coterie.Simulator) -> tuple[bytes, bytes]:
 
 
 @pytest.mark.parametrize(
-    ("name", "store"), [*((n, "file") for n in NAMES), *(pytest.param(n, "device", marks=[] if n in KINDS else [pytest.mark.slow]) for n in NAMES)]
+    ("name", "store"),
+    [*((n, "file") for n in NAMES), *(pytest.param(n, "device", marks=[] if n in ("fedavg", "fedu") else [pytest.mark.slow]) for n in NAMES)],
 )
 def test_resumed_equals_undisturbed(name: str, store: str, ragged: Federation, tmp_path: Path) -> None:
     for part in ("whole", "first", "second", "run"):

@@ -83,8 +83,8 @@ def test_the_federation_stays_as_it_is(linear: Federation) -> None:
     np.testing.assert_array_equal(before, sim.all_models().leaves[0])
 
 
-# One of each kind by default, all others as a long check.
-KINDS = ("local", "global", "fedavg", "ditto", "pfedme", "lp-proj-1", "mocha", "fedrep", "per-fedavg", "fedu", "graph-proj")
+# By default some kinds that the closed forms above do not reach, all others as a long check.
+KINDS = ("global", "ditto", "fedrep", "per-fedavg", "graph-proj")
 
 
 @pytest.mark.parametrize("name", [n if n in KINDS else pytest.param(n, marks=pytest.mark.slow) for n in sorted(coterie.METHODS)])
