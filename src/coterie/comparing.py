@@ -74,10 +74,12 @@ def _label(c: Contender, all_: Sequence[Contender]) -> str:
 
 
 def _differing(mine: Options, all_: Sequence[Options]) -> str:
-    """The options in which these differ, in brackets."""
+    """The options in which these differ, in brackets; names and switches only where they are not as usual."""
     configs, my = [o.to_config() for o in all_], mine.to_config()
-    differing = [k for k in mine.public() if len({str(config.get(k)) for config in configs}) > 1]
-    return f" ({', '.join(f'{k}={my.get(k)}' for k in differing)})" if differing else ""
+    differing = [k for k in mine.public() if k in my and len({str(config.get(k)) for config in configs}) > 1]
+    usual = lambda k: isinstance(my[k], (str, bool)) and my[k] == mine.public()[k].default  # noqa: E731
+    told = [f"{k}={my[k]}" for k in differing if not usual(k)]
+    return f" ({', '.join(told)})" if told else ""
 
 
 def _needs_test_data(federation: Federation) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import coterie
+from coterie.channel import get_channel
 from coterie.comparing import compare, compare_into, with_locals
 from coterie.experiment import Contender, Experiment
 from coterie.report.comparison import Gain, weighted, worst_tenth
@@ -50,6 +51,13 @@ def test_one_local_serves_all_with_equal_work() -> None:
 def test_namesakes_are_told_apart_by_what_differs() -> None:
     labelled, _ = with_locals([Contender(coterie.FedU(eta=eta)) for eta in (0.1, 0.2)])
     assert [label for label, _ in labelled] == ["Local", "FedU (eta=0.1)", "FedU (eta=0.2)"]
+
+
+def test_channels_are_told_apart_too_and_usual_switches_are_not_told() -> None:
+    delta = lambda **o: Contender(coterie.FedU(), get_channel("delta", o))  # noqa: E731
+    labelled, _ = with_locals([Contender(coterie.FedU()), delta(), delta(share=0.05), delta(share=0.05, down=False)])
+    labels = [label for label, _ in labelled][1:]
+    assert labels == ["FedU", "FedU + delta (share=0.01)", "FedU + delta (share=0.05)", "FedU + delta (down=False, share=0.05)"]
 
 
 def test_gain_on_hand_made_numbers() -> None:

@@ -68,6 +68,14 @@ def test_the_sheets_say_it_all(comparison: Comparison) -> None:
     assert default_targets(comparison) == [0.6, 0.795]
 
 
+def test_figures_go_without_the_seeds_that_collapsed(ragged: Federation) -> None:
+    whole, cut = outcome(coterie.FedU(), [0.2, 0.6, 0.8], 10, 10), outcome(coterie.FedU(), [0.2, 0.6], 10, 10, "it diverged")
+    local = [outcome(coterie.Local(), [0.2, 0.5, 0.6], 0, 0)] * 2
+    some = Comparison("hand-made", ragged, [Entry("Local", local, local), Entry("FedU", [cut, whole], local)])
+    assert all(text.startswith("<svg") for text in figures.over_rounds_and_bytes(some))
+    assert "collapsed at round" in page(some, "", sheets(some))
+
+
 def test_the_page_has_both_tables_and_the_scatter(comparison: Comparison) -> None:
     text = page(comparison, "", sheets(comparison))
     assert "<h2>Fairness</h2>" in text

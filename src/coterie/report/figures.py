@@ -45,11 +45,11 @@ def over_rounds_and_bytes(comparison: Comparison) -> tuple[str, str]:
     for what in ("rounds", "bytes"):
         figure, axes = plt.subplots(figsize=(6.2, 3.8))
         for i, entry in enumerate(comparison.entries):
-            curves = np.array([np.nanmean(o.scores[o.view], axis=1) for o in entry.outcomes if not o.collapsed])
-            if not len(curves):
+            whole = [o for o in entry.outcomes if not o.collapsed]
+            if not whole:
                 continue
-            first = entry.outcomes[0]
-            x = first.rounds if what == "rounds" else np.mean([(o.up + o.down) / n for o in entry.outcomes], axis=0)
+            curves = np.array([np.nanmean(o.scores[o.view], axis=1) for o in whole])
+            x = whole[0].rounds if what == "rounds" else np.mean([(o.up + o.down) / n for o in whole], axis=0)
             colour = f"C{i % 10}"
             if what == "bytes" and x[-1] == 0:
                 axes.axhline(unit * curves[:, -1].mean(), color=colour, linestyle=":", label=f"{entry.label} (0 bytes, end)")
