@@ -197,7 +197,7 @@ def run_one(single: Experiment, place: Path, progress: Progress | None, say: run
     known = place / "config.toml"
     same = known.is_file() and known.read_text(encoding="utf-8") == single.to_toml()
     try:
-        if same and not runs.is_finished(place):
+        if same and not runs.has_ended(place):
             runs.resume(place, progress=progress, say=lambda s: None if "begins again" in s else say(s))
         elif not same:
             runs.start(single, place, force=True, progress=progress, say=say)

@@ -138,6 +138,15 @@ def is_finished(folder: Path) -> bool:
         return False
 
 
+def has_ended(folder: Path) -> bool:
+    """Finished, or collapsed: running it again would end the same way."""
+    try:
+        status = json.loads((folder / "status.json").read_text())
+    except (OSError, ValueError):
+        return False
+    return bool(status.get("finished") or status.get("diverged"))
+
+
 @contextlib.contextmanager
 def _stop_requests() -> Iterator[Callable[[], bool]]:
     """Ctrl-C and SIGTERM ask the run to stop between two blocks of rounds; a second Ctrl-C stops it at once."""
