@@ -79,7 +79,7 @@ def test_compare_writes_a_table_and_a_page_and_can_be_repeated(cli: Cli, tmp_pat
     for text in ("Local", "FedU", "FedAvg", "majority class", "gain over Local"):
         assert text in out
     page = (tmp_path / "there" / "report.html").read_text()
-    assert page.count("<svg") == 4
+    assert page.count("<svg") == 5
     assert not re.search(r"""(src|href)=["']https?:""", page), "the page must not load anything from elsewhere"
     before = {p: p.stat().st_mtime_ns for p in (tmp_path / "there" / "runs").rglob("rounds.parquet")}
     assert len(before) == 8  # FedU and FedAvg and a Local for each (steps 2 and 20), two seeds

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
-from conformance_cases import NAMES, SAMPLED, TRAINING, model_for, samples_cohorts, small, uneven_graph
+from conformance_cases import NAMES, SAMPLED, TRAINING, model_for, samples_cohorts, small, thinned, uneven_graph
 
 import coterie
 from coterie import METHODS, Federation, Method
@@ -25,7 +25,7 @@ def run(method: Method, federation: Federation, model: Any = None, **more: Any) 
     return compilations.count
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", thinned(NAMES))
 def test_a_second_value_of_any_float_compiles_nothing(name: str, ragged: Federation) -> None:
     public = METHODS[name].public()
     method = small(name, **{k: v for k, v in GIVEN.items() if k in public})
