@@ -69,7 +69,7 @@ class GraphOptions(Options):
         )
 
 
-def _named(section: str, given: Any, default: str | None = None) -> tuple[str, dict[str, Any]]:
+def named(section: str, given: Any, default: str | None = None) -> tuple[str, dict[str, Any]]:
     """A section that names something: `method = "fedu"` or `[method]` with `name` and options."""
     if isinstance(given, str):
         return given, {}
@@ -93,8 +93,8 @@ class Contender(NamedTuple):
         """`"fedu"`, or a table with a name, options, and perhaps a channel of its own."""
         if isinstance(given, dict) and "channel" in given:
             given = dict(given)
-            channel = get_channel(*_named("method.channel", given.pop("channel")))
-        return cls(get_method(*_named("method", given)), channel)
+            channel = get_channel(*named("method.channel", given.pop("channel")))
+        return cls(get_method(*named("method", given)), channel)
 
     def to_config(self) -> dict[str, Any]:
         table = {"name": self.method.name, **self.method.to_config()}
@@ -141,18 +141,18 @@ class Experiment:
                 raise unknown("the section", key, SECTIONS)
         if "data" not in config:
             raise InvalidInput('the experiment lacks the section [data], which names the federation, e.g. name = "digits".')
-        data_name, data_options = _named("data", config["data"])
+        data_name, data_options = named("data", config["data"])
         data_seed = data_options.pop("seed", 0)
         if isinstance(data_seed, bool) or not isinstance(data_seed, int) or data_seed < 0:
             raise InvalidInput(f"data.seed is {data_seed!r}, but must be a whole number ≥ 0.")
         source = get_source(data_name, data_options)
-        model_name, model_options = _named("model", config.get("model", "linear" if data_name == "linear" else "mlr"))
+        model_name, model_options = named("model", config.get("model", "linear" if data_name == "linear" else "mlr"))
         if "method" in config and "methods" in config:
             raise InvalidInput("the experiment has both [method] and [[methods]]; give one of them.")
         listed = config.get("methods", [config["method"]] if "method" in config else [])
         if not isinstance(listed, list):
             raise InvalidInput("methods must be a list of names or [[methods]] tables.")
-        channel = get_channel(*_named("channel", config["channel"])) if "channel" in config else PLAIN
+        channel = get_channel(*named("channel", config["channel"])) if "channel" in config else PLAIN
         contenders = tuple(Contender.from_config(m, channel) for m in listed)
         seeds = config.get("seeds", [])
         if not isinstance(seeds, list) or any(isinstance(s, bool) or not isinstance(s, int) or s < 0 for s in seeds):
@@ -176,7 +176,7 @@ class Experiment:
             seeds=tuple(seeds),
             resplit=resplit,
             name=name,
-            attack=get_attack(*_named("attack", config["attack"])) if "attack" in config else None,
+            attack=get_attack(*named("attack", config["attack"])) if "attack" in config else None,
         )
 
     @classmethod
@@ -184,17 +184,17 @@ class Experiment:
         return cls.from_config(cls.read(path))
 
     @staticmethod
-    def read(path: Path) -> dict[str, Any]:
+    def read(path: Path, what: str = "experiment") -> dict[str, Any]:
         """The tables of a TOML file."""
         try:
             with path.open("rb") as f:
                 return tomllib.load(f)
         except FileNotFoundError:
-            raise InvalidInput(f"the experiment file {str(path)!r} does not exist.") from None
+            raise InvalidInput(f"the {what} file {str(path)!r} does not exist.") from None
         except (OSError, UnicodeDecodeError) as error:
-            raise InvalidInput(f"the experiment file {str(path)!r} cannot be read: {error}.") from None
+            raise InvalidInput(f"the {what} file {str(path)!r} cannot be read: {error}.") from None
         except tomllib.TOMLDecodeError as error:
-            raise InvalidInput(f"the experiment file {str(path)!r} is not valid TOML: {error}.") from None
+            raise InvalidInput(f"the {what} file {str(path)!r} is not valid TOML: {error}.") from None
 
     def to_config(self) -> dict[str, Any]:
         config: dict[str, Any] = {

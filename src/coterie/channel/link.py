@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import struct
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -193,6 +194,19 @@ def known(stream: Stream, link: Any, like: Any) -> Any:
 # -- on a wire ------------------------------------------------------------------------------------------------------------
 
 
+@partial(jax.jit, static_argnums=(0,))
+def _sent(stream: Stream, channel: Channel, link: Link, message: Any, reference: Any, scale: Any, key: Any, t: Any) -> tuple[Any, Any, Link]:
+    """On the sender, compiled: (payload, the vector as it will arrive, the link afterwards)."""
+    payload, meant, private = _prepare(stream, channel, link, message, reference, scale, key, t)
+    arrived, public = _receive(stream, channel, link.public, payload, reference, scale, key, t)
+    if stream.errors:
+        private = private._replace(error=meant - arrived)
+    return payload, arrived, Link(public, private)
+
+
+_received = partial(jax.jit, static_argnums=(0,))(_receive)
+
+
 class OutOfStep(CoterieError):
     """A message was lost or repeated. The receiver's state is unchanged; `repeated` says which; a whole copy from the sender mends it."""
 
@@ -211,11 +225,8 @@ class Sender:
     def send(self, message: Any, reference: Any = None, key: Any = None, t: Any = 0, scale: Any = None) -> bytes:
         if self.stream.passes or not jax.tree.leaves(message):
             return Identity().encode(message)
-        payload, meant, private = _prepare(self.stream, self.channel, self.link, message, reference, scale, key, t)
-        arrived, public = _receive(self.stream, self.channel, self.link.public, payload, reference, scale, key, t)
-        if self.stream.errors:
-            private = private._replace(error=meant - arrived)
-        self.link = Link(public, private)
+        payload, arrived, self.link = _sent(self.stream, self.channel, self.link, message, reference, scale, key, t)
+        public = self.link.public
         wire = self.channel.encode(jax.tree.map(np.asarray, payload), arrived.shape[0], arrived.dtype)
         return (struct.pack("<H", int(public.version) % VERSIONS) if self.stream.copies else b"") + wire
 
@@ -255,5 +266,5 @@ class Receiver:
             if version != (mine + 1) % VERSIONS:
                 raise OutOfStep(f"message {version} came after message {mine}: one or more in between were lost.", repeated=False)
         payload = jax.tree.map(jnp.asarray, self.channel.decode(wire, d, np.dtype(dtype)))
-        arrived, self.public = _receive(self.stream, self.channel, self.public, payload, reference, scale, key, t)
+        arrived, self.public = _received(self.stream, self.channel, self.public, payload, reference, scale, key, t)
         return shaped(arrived, self.like)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -352,13 +352,27 @@ class Prepared:
     scaling: Scaling | None
 
 
+class Described(Protocol):
+    """What must be known of a federation to read one more client's table as its tables were read."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def task(self) -> Task: ...
+    @property
+    def classes(self) -> int: ...
+    @property
+    def facts(self) -> dict[str, Any]: ...
+
+
 def newcomers_from_table(
     data: Any,
-    like: Federation,
+    like: Described,
     *,
     client: str | None = None,
     target: str | None = None,
     missing: str = "refuse",
+    validation: float = 0.0,
     test: float = 0.25,
     seed: int = 0,
 ) -> Federation:
@@ -406,7 +420,7 @@ def newcomers_from_table(
     owner, people = (
         (np.zeros(table.num_rows, np.int64), ["newcomer"]) if client is None else natural(_plain(_column(table, "client", client)).to_pylist())
     )
-    pieces = cut(owner, validation=0.0, test=test, seed=seed)
+    pieces = cut(owner, validation=validation, test=test, seed=seed)
     train, held_out, tested = (Split(x[rows], y[rows], offsets) for rows, offsets in pieces)
     return Federation("newcomers", train, held_out, tested, like.task, like.classes, {"clients": people})
 

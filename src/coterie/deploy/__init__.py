@@ -1,0 +1,1 @@
+"""Real federations: identities, and what runs between machines."""

@@ -1,0 +1,124 @@
+"""What goes over a wire between a hub and its clients, whatever carries it.
+
+`frames` are the payloads that the byte bill counts: messages of the method, encoded by the channel. The rest (round, plan, what was last heard)
+is the envelope, a few dozen bytes of JSON.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from typing import Any
+
+from coterie.errors import CoterieError, InvalidInput
+
+LARGEST_ENVELOPE = 1 << 16
+
+
+class Rejected(CoterieError):
+    """A message that an honest participant cannot have sent, or not now. Nothing has changed; the sentence goes to the log, with who sent it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """From the hub to a client."""
+
+    plan: str
+    """The plan's fingerprint."""
+    kind: str
+    """"work": train and answer. "finish": take the last word, write the models down."""
+    round: int
+    send: bool = True
+    """False: train, but send no message (a method in which all train and some send)."""
+    first: int = 0
+    """The round that the first frame belongs to; the others follow one by one."""
+    whole: bool = False
+    """The only frame is a whole copy, which puts the client in step again."""
+    seen: int = -1
+    """The round of this client's last message that the hub accepted."""
+    scale: float | None = None
+    """Graph: the sum of the weights of the neighbours that pull."""
+    frames: tuple[bytes, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Reply:
+    """From a client to the hub."""
+
+    plan: str
+    round: int
+    samples: int
+    gradients: int = 0
+    lost: bool = False
+    """The client has lost track of what it heard, and asks for a whole copy."""
+    scores: dict[str, float] = dataclasses.field(default_factory=dict)
+    """How its models do on its own data, if it agrees to tell."""
+    frames: tuple[bytes, ...] = ()
+
+
+def envelope(message: Request | Reply) -> str:
+    """All but the frames."""
+    values = {f.name: getattr(message, f.name) for f in dataclasses.fields(message) if f.name != "frames"}
+    return json.dumps(values, sort_keys=True)
+
+
+def _is(value: Any, kind: str) -> bool:
+    if kind == "bool":
+        return isinstance(value, bool)
+    if kind == "int":
+        return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 53
+    if kind == "str":
+        return isinstance(value, str) and len(value) <= 200
+    if kind == "scores":
+        return isinstance(value, dict) and len(value) <= 50 and all(_is(k, "str") and _is(v, "float") for k, v in value.items())
+    if kind == "float":
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return value is None or _is(value, "float")
+
+
+_KINDS = {
+    Request: {"plan": "str", "kind": "str", "round": "int", "send": "bool", "first": "int", "whole": "bool", "seen": "int", "scale": "number"},
+    Reply: {"plan": "str", "round": "int", "samples": "int", "gradients": "int", "lost": "bool", "scores": "scores"},
+}
+
+
+def opened(kind: type[Any], text: str | bytes, frames: tuple[bytes, ...]) -> Any:
+    """A Request or Reply from its envelope and frames; raises Rejected on anything that `envelope` cannot have written."""
+    if len(text) > LARGEST_ENVELOPE:
+        raise Rejected(f"an envelope has {len(text)} bytes, but must have at most {LARGEST_ENVELOPE}.")
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError):
+        raise Rejected("an envelope is not JSON.") from None
+    expected = _KINDS[kind]
+    if not isinstance(values, dict) or set(values) != set(expected):
+        raise Rejected("an envelope lacks fields or has others than it should.")
+    for key, value in values.items():
+        if not _is(value, expected[key]):
+            raise Rejected(f"{key} in an envelope is {str(value)[:40]!r}, which is not allowed.")
+    if not all(isinstance(f, bytes) for f in frames):
+        raise Rejected("a message holds something other than bytes.")
+    return kind(**values, frames=tuple(frames))
+
+
+def total(frames: tuple[bytes, ...]) -> int:
+    return sum(map(len, frames))
+
+
+def check_plan(mine: str, theirs: str) -> None:
+    if mine != theirs:
+        raise Rejected(f"the other side has another plan (fingerprint {theirs[:8]}…, here {mine[:8]}…); all must have the same plan file.")
+
+
+def check_size(frames: tuple[bytes, ...], most: int) -> None:
+    if total(frames) > most:
+        raise Rejected(f"a message has {total(frames)} bytes, but must have at most {most}.")
+
+
+def refuse(error: Exception) -> Rejected:
+    """What decoding raised, as a rejection."""
+    return error if isinstance(error, Rejected) else Rejected(str(error))
+
+
+__all__ = ["InvalidInput", "Rejected", "Reply", "Request", "check_plan", "check_size", "envelope", "opened", "refuse", "total"]

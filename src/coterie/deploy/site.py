@@ -1,0 +1,212 @@
+"""A participant's own side of a deployment: who it is, where its data lies, what it listens on. One TOML file per machine; paths are relative to it.
+
+plan = "federation.toml"       # the same on all machines
+name = "ward-a"
+folder = "state"               # what this participant keeps; its own, and nobody else's
+keys = "keys/ward-a"           # made by `coterie keys issue`
+hub = "hub.example.org:9092"   # clients of a hub
+share_scores = false           # whether the hub may know how well the models do here
+
+[data]
+path = "ward-a.csv"            # a table (or a folder of tables) with the plan's features and target; or an .npz made by `save_own`
+test = 0.25
+
+Peers have, instead of a hub:
+
+number = 0
+listen = "tls/0.0.0.0:7447"
+[[neighbours]]
+name = "ward-b"
+number = 1
+endpoint = "tls/ward-b.example.org:7447"
+weight = 1.0
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from coterie.data.federation import Federation, Split
+from coterie.data.scaling import fit
+from coterie.data.tables import KINDS, MISSING, newcomers_from_table, read_table
+from coterie.deploy.peer import Neighbour
+from coterie.deploy.plan import Plan, Problem
+from coterie.engine.files import writing
+from coterie.errors import InvalidInput, unknown
+from coterie.experiment import Experiment
+from coterie.options import Options, option, traced_dataclass
+
+SPLITS = ("train", "validation", "test")
+
+
+@traced_dataclass
+class OwnData(Options):
+    """Where a participant's data lies."""
+
+    name: ClassVar[str] = "data"
+
+    path: str = option(help="a table, a folder of tables, or an .npz with x_train, y_train, …")
+    missing: str = option("refuse", "missing numbers: refuse them, or put the plan's mean there", choices=MISSING)
+    validation: float = option(0.0, "share of the rows for validation", low=0, high=0.9, static=True)
+    test: float = option(0.25, "share of the rows for testing", low=0, high=0.9, static=True)
+    seed: int = option(0, "of the cut into train, validation and test", low=0)
+
+    def load(self, plan: Plan, base: Path = Path()) -> Federation:
+        """This participant's data as a federation of one."""
+        path = base / Path(self.path).expanduser()
+        if path.suffix == ".npz" and path.is_file() and (made := _read_splits(path, plan.problem)) is not None:
+            return made
+        if not plan.problem.features:
+            raise InvalidInput(f"data.path is {self.path!r}, a table, but the plan's problem names no features and target to read it by.")
+        if path.is_dir():
+            files = sorted(p for p in path.iterdir() if p.is_file() and p.name.lower().endswith(KINDS))
+            if not files:
+                raise InvalidInput(f"data.path is {self.path!r}, but that folder holds no table ({', '.join(KINDS)}).")
+            table = pa.concat_tables([read_table(p) for p in files], promote_options="permissive")
+        else:
+            table = read_table(path)
+        made = newcomers_from_table(table, plan.problem, missing=self.missing, validation=self.validation, test=self.test, seed=self.seed)
+        return made if plan.problem.mean is not None else _own_scale(made, plan.problem)
+
+
+def _own_scale(made: Federation, problem: Problem) -> Federation:
+    """Measured inputs by this participant's own training rows."""
+    measured = problem.facts["prepared"].quantity
+    scaling = fit(made.train.x)
+    train, validation, test = (Split(np.where(measured, scaling(s.x), s.x).astype(np.float32), s.y, s.offsets) for s in made.splits)
+    return dataclasses.replace(made, train=train, validation=validation, test=test)
+
+
+def _read_splits(path: Path, problem: Problem) -> Federation | None:
+    """An .npz with x_train, y_train (and x_test, …); None when it is an ordinary table."""
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            arrays = {key: stored[key] for key in stored.files}
+    except Exception as error:  # zip, zlib and numpy each have their own
+        raise InvalidInput(f"the data {str(path)!r} cannot be read: {error}.") from None
+    if "x_train" not in arrays:
+        return None
+    x, y = arrays["x_train"], arrays.get("y_train")
+    if y is None:
+        raise InvalidInput(f"{str(path)!r} has x_train but no y_train.")
+
+    def part(name: str) -> Split:
+        a, b = arrays.get(f"x_{name}", x[:0]), arrays.get(f"y_{name}", y[:0])
+        return Split(a, b, np.array([0, len(a)]))
+
+    return Federation(path.stem, part("train"), part("validation"), part("test"), problem.task, problem.classes)
+
+
+def save_own(federation: Federation, client: int, path: Path) -> None:
+    """One client's data as an .npz that a participant can use."""
+    arrays = {}
+    for name, split in zip(SPLITS, federation.splits, strict=True):
+        arrays[f"x_{name}"], arrays[f"y_{name}"] = split.client(client)
+    with writing(path) as temporary, temporary.open("wb") as f:
+        np.savez(f, **arrays)  # type: ignore[arg-type]
+
+
+KEYS = ("plan", "name", "number", "folder", "keys", "hub", "share_scores", "data", "listen", "neighbours")
+
+
+@dataclasses.dataclass(frozen=True)
+class PeerOf:
+    """A neighbour in a config: who it is, and where it listens ("" when it is the one that connects)."""
+
+    who: Neighbour
+    endpoint: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Site:
+    """A participant's config."""
+
+    path: Path
+    plan: Plan
+    name: str
+    number: int
+    folder: Path
+    data: OwnData
+    keys: Path | None = None
+    hub: str = ""
+    share_scores: bool = False
+    listen: str = ""
+    neighbours: tuple[PeerOf, ...] = ()
+
+    @classmethod
+    def from_file(cls, path: Path) -> Site:
+        config = Experiment.read(path, "config")
+        try:
+            return cls._from_config(path, config)
+        except InvalidInput as error:
+            raise InvalidInput(f"{path}: {error}") from None
+
+    @classmethod
+    def _from_config(cls, path: Path, config: dict[str, Any]) -> Site:
+        for key in config:
+            if key not in KEYS:
+                raise unknown("the key", key, KEYS)
+        text = {key: _text(config, key, needed=key in ("plan", "name")) for key in ("plan", "name", "folder", "keys", "hub", "listen")}
+        base = path.parent
+        plan = Plan.from_file(base / text["plan"])
+        number = config.get("number")
+        if number is None:
+            number = plan.number(text["name"])
+        if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < plan.size:
+            raise InvalidInput(f"number is {number!r}, but must be a whole number from 0 to {plan.size - 1}.")
+        share = config.get("share_scores", False)
+        if not isinstance(share, bool):
+            raise InvalidInput(f"share_scores is {share!r}, but must be true or false.")
+        data = config.get("data")
+        if not isinstance(data, dict):
+            raise InvalidInput("the table [data] is missing; it must have a path.")
+        listed = config.get("neighbours", [])
+        if not isinstance(listed, list):
+            raise InvalidInput(f"neighbours is {listed!r}, but must be tables [[neighbours]].")
+        return cls(
+            path=path,
+            plan=plan,
+            name=text["name"],
+            number=number,
+            folder=base / (text["folder"] or f"{text['name']}-state"),
+            data=OwnData.from_config(data),
+            keys=base / text["keys"] if text["keys"] else None,
+            hub=text["hub"],
+            share_scores=share,
+            listen=text["listen"],
+            neighbours=tuple(_neighbour(n, plan) for n in listed),
+        )
+
+    def load_data(self) -> Federation:
+        return self.data.load(self.plan, self.path.parent)
+
+
+def _text(config: Mapping[str, Any], key: str, *, needed: bool = False) -> str:
+    value = config.get(key, "")
+    if not isinstance(value, str) or (needed and not value):
+        raise InvalidInput(f"{key} is {value!r}, but must be a string." if key in config else f"the key {key!r} is missing.")
+    return value
+
+
+def _neighbour(given: Any, plan: Plan) -> PeerOf:
+    known = ("name", "number", "endpoint", "weight")
+    if not isinstance(given, dict):
+        raise InvalidInput(f"a neighbour is {given!r}, but must be a table with name, number, endpoint and weight.")
+    for key in given:
+        if key not in known:
+            raise unknown("the key of a neighbour,", key, known)
+    name, weight = _text(given, "name", needed=True), given.get("weight", 1.0)
+    number = given.get("number")
+    if number is None:
+        number = plan.number(name)
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise InvalidInput(f"the number of neighbour {name!r} is {number!r}, but must be a whole number.")
+    if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not weight > 0:
+        raise InvalidInput(f"the weight of neighbour {name!r} is {weight!r}, but must be a number > 0.")
+    return PeerOf(Neighbour(name, number, float(weight)), _text(given, "endpoint"))
