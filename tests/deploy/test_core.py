@@ -1,0 +1,292 @@
+"""Hub and clients without a wire between them: the same models and bytes as the simulator, through crashes, losses and nonsense."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from coterie import Federation, load
+from coterie.algorithms.base import get_method
+from coterie.channel import PLAIN, Channel, get_channel
+from coterie.deploy import messages
+from coterie.deploy.client import Client
+from coterie.deploy.hub import Hub
+from coterie.deploy.messages import Rejected, Reply, Request
+from coterie.deploy.plan import Plan, Problem, Rules
+from coterie.engine.options import Training
+from coterie.engine.simulate import Simulator
+from coterie.errors import InvalidInput
+from coterie.models.base import get_model
+
+ROUNDS, CLIENTS = 3, 4
+DELTA = get_channel("delta", {"share": 0.1})
+
+
+@pytest.fixture(scope="module")
+def fed() -> Federation:
+    return load("digits", clients=CLIENTS)
+
+
+def make_plan(fed: Federation, method: str, channel: Channel = PLAIN, options: dict[str, Any] | None = None, **training: Any) -> Plan:
+    training = {"rounds": ROUNDS, "eval_every": 2, "batch_size": 5, **training}
+    rules = Rules(at_least=0.5)
+    names = tuple(f"site-{k}" for k in range(CLIENTS))
+    chosen = get_method(method, {**({"local_steps": 2} if "local_steps" in type(get_method(method)).public() else {}), **(options or {})})
+    return Plan("test", names, Problem.of(fed), get_model("mlr"), Training.from_config(training), chosen, channel, rules=rules)
+
+
+class Room:
+    """A hub and its clients in one room, with what can go wrong between them."""
+
+    def __init__(self, plan: Plan, fed: Federation, folder: Path) -> None:
+        self.plan, self.fed, self.folder = plan, fed, folder
+        self.hub = self.new_hub()
+        self.clients = [self.new_client(k) for k in range(CLIENTS)]
+        self.on_wire = {"up": 0, "down": 0}
+
+    def new_hub(self) -> Hub:
+        return Hub(self.plan, self.folder / "hub", say=lambda sentence: None)
+
+    def new_client(self, k: int) -> Client:
+        return Client(self.plan, k, self.fed.subset(np.array([k])), self.folder / f"client{k}", share_scores=True)
+
+    def ask(self, k: int, request: Request) -> Reply:
+        """Through an envelope and back, as over a wire."""
+        request = messages.opened(Request, messages.envelope(request), request.frames)
+        reply = self.clients[k].answer(request)
+        self.on_wire["down"] += messages.total(request.frames)
+        self.on_wire["up"] += messages.total(reply.frames)
+        return messages.opened(Reply, messages.envelope(reply), reply.frames)
+
+    def round(self, silent: tuple[int, ...] = ()) -> None:
+        for _ in range(2):  # a second time for those that lost track
+            for k, request in self.hub.requests().items():
+                if k not in silent:
+                    self.hub.take(k, self.ask(k, request))
+        assert set(self.hub.missing) <= set(silent)
+        self.hub.close()
+
+    def run(self, disturb: Callable[[Room], None] = lambda room: None) -> Room:
+        while not self.hub.done:
+            self.round()
+            disturb(self)
+        for k, request in self.hub.farewells().items():
+            assert self.hub.take(k, self.ask(k, request))
+        self.hub.end()
+        return self
+
+
+def simulated(plan: Plan, fed: Federation) -> Simulator:
+    simulator = Simulator(plan.method, fed, plan.model, plan.training, plan.coupling, channel=plan.channel)
+    while simulator.t < plan.training.rounds:
+        simulator.advance(plan.training.rounds - simulator.t)
+    return simulator
+
+
+def assert_same(room: Room, fed: Federation, rtol: float = 1e-5) -> None:
+    simulator = simulated(room.plan, fed)
+    for k in range(CLIENTS):
+        mine = room.clients[k].models()
+        for view, model in simulator.models(k).items():
+            expected = model.flat()
+            np.testing.assert_allclose(mine[view].flat(), expected, rtol=rtol, atol=rtol * np.abs(expected).max(), err_msg=f"client {k}, {view}")
+    order = lambda rows: rows[np.lexsort((rows[:, 1], rows[:, 0]))]  # noqa: E731
+    bill = room.hub.ledger.rows()
+    np.testing.assert_array_equal(order(bill[bill[:, 0] < ROUNDS]), order(simulator.ledger.rows()))
+    assert room.on_wire == {"up": room.hub.ledger.up, "down": room.hub.ledger.down}
+
+
+STARS = [
+    pytest.param("lp-proj-1", PLAIN, {"cohort": 2}, id="lp-proj-1, some send"),
+    pytest.param("fedavg", DELTA, {"cohort": 2}, id="fedavg, delta, cohort"),
+    pytest.param("fedu", PLAIN, {"cohort": 3}, id="fedu, cohort"),
+    pytest.param("fedu", DELTA, {}, id="fedu, delta"),
+    *(
+        pytest.param(name, channel, training, id=f"{name}, {channel.name}, {training}", marks=pytest.mark.slow)
+        for name in (
+            "fedavg",
+            "fedprox",
+            "scaffold",
+            "afl",
+            "per-fedavg",
+            "ditto",
+            "rsa",
+            "lg-fedavg",
+            "apfl",
+            "fedper",
+            "fedrep",
+            "l2gd",
+            "fedu",
+            "lp-proj-2",
+        )
+        for channel in (PLAIN, DELTA, get_channel("qsgd", {"levels": 127}))
+        for training in ({}, {"cohort": 2})
+    ),
+    pytest.param("mocha", PLAIN, {}, id="mocha", marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize(("name", "channel", "training"), STARS)
+def test_deployed_equals_simulated(name: str, channel: Channel, training: dict[str, Any], fed: Federation, tmp_path: Path) -> None:
+    """Models and bill, with every participant restarted from its folder after every round."""
+
+    def restart(room: Room) -> None:
+        room.hub = room.new_hub()
+        room.clients = [room.new_client(k) for k in range(CLIENTS)]
+
+    plan = make_plan(fed, name, channel, **training)
+    assert_same(Room(plan, fed, tmp_path).run(restart), fed)
+
+
+@pytest.mark.slow
+def test_double_precision(fed: Federation, tmp_path: Path) -> None:
+    assert_same(Room(make_plan(fed, "ditto", precision="float64"), fed, tmp_path).run(), fed, rtol=1e-10)
+
+
+@pytest.mark.parametrize("channel", [PLAIN, DELTA], ids=["plain", "delta"])
+def test_requests_may_be_repeated_after_any_crash(channel: Channel, fed: Federation, tmp_path: Path) -> None:
+    """The hub dies in the middle of a round, clients answer twice, a client dies after its answer: nothing is done twice."""
+    room = Room(make_plan(fed, "fedu", channel), fed, tmp_path)
+    room.round()
+    first = {k: room.ask(k, request) for k, request in room.hub.requests().items() if k < 2}
+    room.hub.take(0, first[0])
+    room.hub = room.new_hub()
+    room.clients[1] = room.new_client(1)
+    again = room.hub.requests()
+    assert len(again) == CLIENTS
+    for k in (0, 1):
+        assert room.ask(k, again[k]) == first[k]
+    room.on_wire = {"up": room.hub.ledger.up, "down": 0}  # what was said again is not billed again
+    room.run()
+    room.on_wire = {"up": room.hub.ledger.up, "down": room.hub.ledger.down}
+    assert_same(room, fed)
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedu"])
+def test_a_lost_answer_puts_links_in_step_again(name: str, fed: Federation, tmp_path: Path) -> None:
+    """A client works, its answer is lost, and the hub goes on without it: both ends of its link agree again after the next round."""
+    room = Room(make_plan(fed, name, DELTA, rounds=4), fed, tmp_path)
+    room.round()
+    requests = room.hub.requests()
+    room.ask(2, requests[2])  # lost
+    for k in (0, 1, 3):
+        room.hub.take(k, room.ask(k, requests[k]))
+    assert room.hub.enough
+    room.hub.close()
+    room.round()
+    mine, theirs = room.clients[2].kept.row.up.public, room.hub.lines[2].up
+    if name == "fedavg":
+        assert np.asarray(mine.copy).tobytes() == np.asarray(theirs.copy).tobytes()
+    room.round()
+    room.run()
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedu"])
+def test_a_client_that_lost_its_folder_begins_anew(name: str, fed: Federation, tmp_path: Path) -> None:
+    room = Room(make_plan(fed, name, DELTA), fed, tmp_path)
+    room.round()
+    room.round()
+    (tmp_path / "client1" / "client.safetensors").unlink()
+    room.clients[1] = room.new_client(1)
+    room.run()
+    assert all(np.isfinite(client.models()[client.method.model_views[0]].flat()).all() for client in room.clients)
+
+
+def test_nonsense_is_rejected_counted_and_changes_nothing(fed: Federation, tmp_path: Path) -> None:
+    room = Room(make_plan(fed, "fedavg"), fed, tmp_path)
+    good = {k: room.ask(k, request) for k, request in room.hub.requests().items()}
+    frame = good[1].frames[0]
+    nan = np.frombuffer(frame, "<f4").copy()
+    nan[3] = np.nan
+    bad = {
+        "NaN": dataclasses.replace(good[1], frames=(nan.tobytes(),)),
+        "must have at most": dataclasses.replace(good[1], frames=(frame * 100,)),
+        "are expected": dataclasses.replace(good[1], frames=(frame[:-4],)),
+        "round 7": dataclasses.replace(good[1], round=7),
+        "another plan": dataclasses.replace(good[1], plan="0" * 32),
+        "parts": dataclasses.replace(good[1], frames=(frame, frame)),
+        "samples": dataclasses.replace(good[1], samples=-3),
+    }
+    for i, (sentence, reply) in enumerate(bad.items()):
+        with pytest.raises(Rejected, match=sentence):
+            room.hub.take(1, reply)
+        assert room.hub.lines[1].rejected == i + 1
+    for k, reply in good.items():
+        assert room.hub.take(k, reply)
+    with pytest.raises(Rejected, match="second message"):
+        room.hub.take(1, good[1])
+    room.hub.close()
+    room.run()
+    assert_same(room, fed)
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"plan": 3}', '{"plan": "x", "round": 1e400, "samples": 1, "gradients": 0, "lost": false, "scores": {}}', "x" * 70000]
+)
+def test_garbage_envelopes_are_rejected(text: str) -> None:
+    with pytest.raises(Rejected):
+        messages.opened(Reply, text, ())
+
+
+def test_a_full_disk_loses_nothing(fed: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    room = Room(make_plan(fed, "fedavg"), fed, tmp_path)
+    room.round()
+    request = room.hub.requests()[0]
+    before = (tmp_path / "client0" / "client.safetensors").read_bytes()
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("coterie.deploy.state.save_file", full)
+        with pytest.raises(InvalidInput, match="No space left"):
+            room.clients[0].answer(request)
+    assert (tmp_path / "client0" / "client.safetensors").read_bytes() == before
+    assert_same(room.run(), fed)
+
+
+def test_old_requests_and_other_plans_are_refused(fed: Federation, tmp_path: Path) -> None:
+    room = Room(make_plan(fed, "fedavg"), fed, tmp_path)
+    request = room.hub.requests()[0]
+    room.round()
+    room.round()
+    with pytest.raises(Rejected, match="done round 1 already"):
+        room.clients[0].answer(request)
+    with pytest.raises(Rejected, match="another plan"):
+        room.clients[0].answer(dataclasses.replace(request, plan="f" * 32))
+    with pytest.raises(InvalidInput, match=r"plan was changed.*training.seed"):
+        Hub(room.plan.with_(training=room.plan.training.replace(seed=9)), tmp_path / "hub")
+    with pytest.raises(InvalidInput, match="another plan or client"):
+        Client(room.plan, 1, fed.subset(np.array([1])), tmp_path / "client0")
+
+
+@pytest.mark.parametrize("name", ["pfedme", pytest.param("ditto", marks=pytest.mark.slow), pytest.param("lp-proj-1", marks=pytest.mark.slow)])
+def test_a_hub_never_sees_personal_models(name: str, fed: Federation, tmp_path: Path) -> None:
+    """The numbers of a personal model are not in what leaves its client, nor in what the hub keeps."""
+    room = Room(make_plan(fed, name), fed, tmp_path)
+    sent = []
+    initial, ask = room.clients[0].models()["personal"].flat(), room.ask
+
+    def listening(k: int, request: Request) -> Reply:
+        before = room.clients[k].models()["personal"].flat()
+        reply = ask(k, request)
+        after = room.clients[k].models()["personal"].flat()
+        learnt = np.concatenate([before, after])
+        learnt = learnt[~np.isin(learnt, initial)]  # what it has from its data, and not from the common start
+        sent.append((learnt, np.frombuffer(b"".join(reply.frames), "<f4")))
+        return reply
+
+    room.ask = listening  # type: ignore[method-assign]
+    room.run()
+    for learnt, said in sent:
+        assert len(learnt) > 300
+        # Where a client's samples do not vary (a dark corner of all its pictures) its own model stays at the shared one.
+        assert np.isin(learnt, said).mean() < 0.1
+    personal = room.clients[0].models()["personal"].flat()
+    assert np.ascontiguousarray(personal).tobytes()[:64] not in (tmp_path / "hub" / "hub.safetensors").read_bytes()
+    assert_same(room, fed)
