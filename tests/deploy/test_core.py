@@ -13,6 +13,7 @@ import pytest
 from coterie import Federation, load
 from coterie.algorithms.base import get_method
 from coterie.channel import PLAIN, Channel, get_channel
+from coterie.data.federation import from_arrays
 from coterie.deploy import messages
 from coterie.deploy.client import Client
 from coterie.deploy.hub import Hub
@@ -266,8 +267,10 @@ def test_old_requests_and_other_plans_are_refused(fed: Federation, tmp_path: Pat
 
 
 @pytest.mark.parametrize("name", ["pfedme", pytest.param("ditto", marks=pytest.mark.slow), pytest.param("lp-proj-1", marks=pytest.mark.slow)])
-def test_a_hub_never_sees_personal_models(name: str, fed: Federation, tmp_path: Path) -> None:
+def test_a_hub_never_sees_personal_models(name: str, tmp_path: Path) -> None:
     """The numbers of a personal model are not in what leaves its client, nor in what the hub keeps."""
+    rng = np.random.default_rng(0)  # all inputs vary, so that all of a personal model is learnt
+    fed = from_arrays("noise", rng.normal(size=(80, 12)).astype(np.float32), rng.integers(0, 10, 80), np.arange(80) % CLIENTS, classes=10)
     room = Room(make_plan(fed, name), fed, tmp_path)
     sent = []
     initial, ask = room.clients[0].models()["personal"].flat(), room.ask
@@ -284,9 +287,8 @@ def test_a_hub_never_sees_personal_models(name: str, fed: Federation, tmp_path: 
     room.ask = listening  # type: ignore[method-assign]
     room.run()
     for learnt, said in sent:
-        assert len(learnt) > 300
-        # Where a client's samples do not vary (a dark corner of all its pictures) its own model stays at the shared one.
-        assert np.isin(learnt, said).mean() < 0.1
+        assert len(learnt) > 50
+        assert np.isin(learnt, said).mean() < 0.01  # two numbers may meet by chance
     personal = room.clients[0].models()["personal"].flat()
     assert np.ascontiguousarray(personal).tobytes()[:64] not in (tmp_path / "hub" / "hub.safetensors").read_bytes()
     assert_same(room, fed)
