@@ -33,12 +33,13 @@ from coterie.algorithms import (
 from coterie.comparing import compare
 from coterie.coupling import graph
 from coterie.coupling.graph import Graph
-from coterie.data import Federation, from_arrays, from_folder, from_table, get_source
+from coterie.data import Federation, from_arrays, from_datasets, from_folder, from_table, get_source
 from coterie.engine.options import Training
 from coterie.engine.simulate import Result, Simulator, simulate, simulate_many
 from coterie.errors import CoterieError, Diverged, InvalidInput
-from coterie.models import MODELS, Model, get_model
+from coterie.models import MODELS, Model, get_model, torch_model
 from coterie.schedule import InverseSqrt, InverseTime, Linear, SquareRoot
+from coterie.streaming import LoaderClient
 from coterie.vector import Vector
 
 __version__ = "0.1.0"
@@ -74,6 +75,7 @@ __all__ = [
     "InverseTime",
     "LGFedAvg",
     "Linear",
+    "LoaderClient",
     "Local",
     "LpProj",
     "LpProj1",
@@ -93,6 +95,7 @@ __all__ = [
     "compare",
     "equal_compute",
     "from_arrays",
+    "from_datasets",
     "from_folder",
     "from_table",
     "get_method",
@@ -101,4 +104,5 @@ __all__ = [
     "load",
     "simulate",
     "simulate_many",
+    "torch_model",
 ]

@@ -9,12 +9,15 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from coterie.models.base import InputLayer
+from coterie.models.base import InputLayer, OwnLoss
 from coterie.randomness import permute
 from coterie.schedule import at
 from coterie.vector import Vector
 
 Sampling = Literal["shuffle", "replace", "full"]
+
+_OWN_LOSS = 0x7FFFFFFF
+"""Sets a model's own randomness apart from the mini-batches, whose numbers come from the same key and count up from 0."""
 
 
 class Batch(NamedTuple):
@@ -23,6 +26,8 @@ class Batch(NamedTuple):
     x: Any
     y: Any
     weight: Any
+    step: Any = 0
+    """The local step it was drawn for."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,9 +40,12 @@ class Learner:
     batch_size: int
     sampling: Sampling
     input_layer: InputLayer | None = None
+    loss: OwnLoss | None = None
 
     def sample_losses(self, outputs: Any, y: Any) -> Any:
-        """The loss of each sample: cross-entropy of the softmax, or half the squared error."""
+        """The loss of each sample: cross-entropy of the softmax, or half the squared error, unless the model has its own."""
+        if self.loss is not None and self.loss.samples is not None:
+            return self.loss.samples(outputs, y)
         axis = 0 if self.class_major else -1
         if self.task == "classification":
             picked = jnp.take_along_axis(outputs, jnp.expand_dims(y, axis), axis).squeeze(axis)
@@ -113,7 +121,7 @@ class Objective:
             index = permute(jax.random.fold_in(self.key, step // per_epoch), place, self.size)
             real = (slots < self._count) & (place < self.size)
         rows = self.start + jnp.clip(index, 0, self.size - 1)
-        return Batch(self.x[rows], self.y[rows], real.astype(self.x.dtype))
+        return Batch(self.x[rows], self.y[rows], real.astype(self.x.dtype), step)
 
     def mean_loss(self, outputs: Any, batch: Batch) -> Any:
         """Mean loss over the batch of given outputs."""
@@ -121,7 +129,13 @@ class Objective:
 
     def loss(self, parameters: Vector, batch: Batch) -> Any:
         """Mean loss over the batch, plus (l2/2)‖parameters‖²."""
-        return self.mean_loss(self.learner.apply(parameters.tree, batch.x), batch) + 0.5 * self.l2 * parameters.squared_norm()
+        own = self.learner.loss
+        if own is None:
+            mean = self.mean_loss(self.learner.apply(parameters.tree, batch.x), batch)
+        else:
+            seed = jax.random.bits(jax.random.fold_in(jax.random.fold_in(self.key, _OWN_LOSS), batch.step), dtype=jnp.uint32)
+            mean = own.training(parameters.tree, batch.x, batch.y, batch.weight, seed)
+        return mean + 0.5 * self.l2 * parameters.squared_norm()
 
     def gradient(self, parameters: Vector, batch: Batch) -> Vector:
         """∇f̃_k, in the shape of the parameters."""

@@ -7,9 +7,11 @@ are traced (floats) and which are static (loop lengths, names).
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
 import types
 import typing
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -255,3 +257,23 @@ def traced_dataclass(cls: type[T]) -> type[T]:
         meta_fields=[k for k, d in fields.items() if not d.traced],
     )
     return made
+
+
+def registered(registry: dict[str, Any], name: str, **facts: Any) -> Callable[[Any], Any]:
+    """A decorator that makes an Options class (see `traced_dataclass`) known under a name; its summary is the first line of its docstring."""
+
+    def register(cls: Any) -> Any:
+        cls.name, cls.summary = name, inspect.cleandoc(cls.__doc__ or "").splitlines()[0]
+        for key, value in facts.items():
+            setattr(cls, key, value)
+        registry[name] = made = traced_dataclass(cls)
+        return made
+
+    return register
+
+
+def chosen(registry: dict[str, Any], what: str, name: str, options: dict[str, Any] | None) -> Any:
+    """What is registered under a name, with its options from plain values."""
+    if name not in registry:
+        raise unknown(what, name, registry)
+    return registry[name].from_config(options or {})

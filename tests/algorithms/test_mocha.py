@@ -229,3 +229,10 @@ def test_a_matrix_that_cannot_be_meant_is_refused(wrong: Array, ragged: Federati
     np.save(path, wrong)
     with pytest.raises(InvalidInput, match="must hold a symmetric matrix of finite numbers, 5 × 5"):
         coterie.simulate(Mocha(omega="file", omega_file=str(path)), ragged, rounds=1)
+
+
+def test_a_matrix_file_of_junk_is_refused(ragged: Federation, tmp_path: Path) -> None:
+    path = tmp_path / "omega.npy"
+    path.write_bytes(b"PK\x03\x04 not a matrix")
+    with pytest.raises(InvalidInput, match=r"mocha.omega_file .*cannot be read"):
+        coterie.simulate(Mocha(omega="file", omega_file=str(path)), ragged, rounds=1)

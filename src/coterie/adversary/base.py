@@ -8,7 +8,6 @@ over honest clients.
 from __future__ import annotations
 
 import dataclasses
-import inspect
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, TypeVar, dataclass_transform
 
@@ -17,8 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.errors import unknown
-from coterie.options import Options, option, traced_dataclass
+from coterie.options import Options, chosen, option, registered
 from coterie.randomness import Role, shuffled, stream
 
 ATTACKS: dict[str, type[Attack]] = {}
@@ -105,19 +103,9 @@ class Threat(NamedTuple):
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def attack(name: str) -> Callable[[type[A]], type[A]]:
     """Register an attack under its name for TOML, Python and the command line."""
-
-    def register(cls: type[A]) -> type[A]:
-        cls.name = name
-        cls.summary = inspect.cleandoc(cls.__doc__ or "").splitlines()[0]
-        made: type[A] = traced_dataclass(cls)
-        ATTACKS[name] = made
-        return made
-
-    return register
+    return registered(ATTACKS, name)
 
 
 def get_attack(name: str, options: dict[str, Any] | None = None) -> Attack:
     """A registered attack with its options from plain values."""
-    if name not in ATTACKS:
-        raise unknown("the attack", name, ATTACKS)
-    return ATTACKS[name].from_config(options or {})
+    return chosen(ATTACKS, "the attack", name, options)

@@ -14,7 +14,6 @@ Three ways of exchanging (`exchange`):
 from __future__ import annotations
 
 import dataclasses
-import inspect
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, TypeVar, dataclass_transform
 
@@ -22,9 +21,8 @@ import jax
 import jax.numpy as jnp
 
 from coterie.coupling import merges
-from coterie.errors import unknown
 from coterie.objective import Objective
-from coterie.options import Options, option, traced_dataclass
+from coterie.options import Options, chosen, option, registered
 from coterie.schedule import Number, Schedule, at
 from coterie.vector import Vector
 
@@ -225,22 +223,12 @@ class Method(Options):
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def method(name: str, *, title: str, paper: str) -> Callable[[type[M]], type[M]]:
     """Register a method under its name for TOML, Python and the command line."""
-
-    def register(cls: type[M]) -> type[M]:
-        cls.name, cls.title, cls.paper = name, title, paper
-        cls.summary = inspect.cleandoc(cls.__doc__ or "").splitlines()[0]
-        made: type[M] = traced_dataclass(cls)
-        METHODS[name] = made
-        return made
-
-    return register
+    return registered(METHODS, name, title=title, paper=paper)
 
 
 def get_method(name: str, options: dict[str, Any] | None = None) -> Method:
     """A registered method with its options from plain values."""
-    if name not in METHODS:
-        raise unknown("the method", name, METHODS)
-    return METHODS[name].from_config(options or {})
+    return chosen(METHODS, "the method", name, options)
 
 
 # -- pieces that several methods share ------------------------------------------------------------------------------------

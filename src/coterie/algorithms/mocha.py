@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from coterie.algorithms import dual
 from coterie.algorithms.base import Cohort, Facts, Method, Step, Work, method
+from coterie.engine.files import read_arrays
 from coterie.errors import InvalidInput
 from coterie.objective import Objective
 from coterie.options import hidden, option
@@ -119,7 +120,8 @@ class Mocha(Method):
             return None
         if self.omega_file is None or not Path(self.omega_file).is_file():
             raise InvalidInput(f'mocha.omega_file is {self.omega_file!r}, but omega = "file" needs the path of a .npy file that exists.')
-        read: NDArray[np.float64] = np.asarray(np.load(self.omega_file), np.float64)
+        read = read_arrays(Path(self.omega_file), "mocha.omega_file").get("", np.zeros(0))
+        read = read.astype(np.float64) if np.issubdtype(read.dtype, np.number) else np.zeros(0)
         if read.shape != (clients, clients) or not np.isfinite(read).all() or not np.allclose(read, read.T):
             raise InvalidInput(f"mocha.omega_file {self.omega_file!r} must hold a symmetric matrix of finite numbers, {clients} × {clients}.")
         return read

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections import OrderedDict
 from typing import Any, ClassVar, Self
 
 import jax
@@ -40,7 +41,7 @@ def _order(name: str) -> tuple[Any, ...]:
 
 
 def layers(template: Vector) -> list[str]:
-    """The named entries of a model, the first layer first.
+    """The named entries of a model, the first layer first: by name, or as they stand where the model keeps an order.
 
     >>> import numpy as np
     >>> layers(Vector({"layer10": {"w": np.zeros(1)}, "layer2": {"w": np.zeros(1), "b": np.zeros(1)}}))
@@ -50,7 +51,9 @@ def layers(template: Vector) -> list[str]:
     """
     paths = [path for path, _ in tree_flatten_with_path(template.tree)[0]]
     depth = _depth(paths)
-    return sorted({_word(path[depth]) if path else "parameters" for path in paths}, key=_order)
+    names = list(dict.fromkeys(_word(path[depth]) if path else "parameters" for path in paths))
+    # JAX sorts a dictionary's entries by name, but leaves an ordered one as it was made.
+    return names if isinstance(template.tree, OrderedDict) else sorted(names, key=_order)
 
 
 def part(template: Vector, names: set[str], inside: bool = True) -> Vector:

@@ -10,12 +10,10 @@ compiled round, exactly the number of bytes that `encode` makes of the payload; 
 from __future__ import annotations
 
 import dataclasses
-import inspect
 from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
-from coterie.errors import unknown
-from coterie.options import Options, option, traced_dataclass
+from coterie.options import Options, chosen, option, registered
 
 CHANNELS: dict[str, type[Channel]] = {}
 C = TypeVar("C", bound="Channel")
@@ -84,19 +82,9 @@ class Channel(Options):
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def channel(name: str) -> Callable[[type[C]], type[C]]:
     """Register a channel under its name for TOML, Python and the command line."""
-
-    def register(cls: type[C]) -> type[C]:
-        cls.name = name
-        cls.summary = inspect.cleandoc(cls.__doc__ or "").splitlines()[0]
-        made: type[C] = traced_dataclass(cls)
-        CHANNELS[name] = made
-        return made
-
-    return register
+    return registered(CHANNELS, name)
 
 
 def get_channel(name: str, options: dict[str, Any] | None = None) -> Channel:
     """A registered channel with its options from plain values."""
-    if name not in CHANNELS:
-        raise unknown("the channel", name, CHANNELS)
-    return CHANNELS[name].from_config(options or {})
+    return chosen(CHANNELS, "the channel", name, options)

@@ -362,9 +362,10 @@ def adapt(
 
 
 def _mount() -> None:
-    from coterie.cli import data
+    from coterie.cli import data, keys
 
     app.add_typer(data.app, name="data")
+    app.add_typer(keys.keys_app, name="keys")
 
 
 _mount()

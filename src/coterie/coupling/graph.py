@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import eigsh
 
 from coterie.data.federation import Federation
+from coterie.engine.files import read_arrays
 from coterie.errors import InvalidInput, unknown
 
 KINDS = ("complete", "star", "ring", "nearest", "random-graph", "random", "equal", "weighted", "similar", "matrix")
@@ -231,10 +233,7 @@ def build(
         if matrix is None:
             raise InvalidInput("graph.kind is 'matrix', but graph.matrix (a list of N lists of N numbers, or a .npy file) is missing.")
         if isinstance(matrix, str):
-            try:
-                matrix = np.load(matrix, allow_pickle=False)
-            except (OSError, ValueError) as error:
-                raise InvalidInput(f"graph.matrix is {matrix!r}, but that .npy file cannot be read: {error}.") from None
+            matrix = read_arrays(Path(matrix), "graph.matrix").get("")
         return from_matrix(matrix).check_size(n)
     if kind in ("weighted", "similar") and federation.task != "classification" and kind == "similar":
         raise InvalidInput("graph.kind is 'similar', but that rule needs class labels and the task is regression.")

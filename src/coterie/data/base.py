@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
 from coterie.data.federation import Federation
-from coterie.errors import unknown
-from coterie.options import Options, traced_dataclass
+from coterie.options import Options, chosen, registered
 
 SOURCES: dict[str, type[Source]] = {}
 S = TypeVar("S", bound="Source")
@@ -24,18 +23,8 @@ class Source(Options):
 
 def source(name: str) -> Callable[[type[S]], type[S]]:
     """Register a Source under a name, for TOML and the command line."""
-
-    def register(cls: type[S]) -> type[S]:
-        cls.name = name
-        cls.summary = (cls.__doc__ or "").strip().splitlines()[0]
-        made: type[S] = traced_dataclass(cls)
-        SOURCES[name] = made
-        return made
-
-    return register
+    return registered(SOURCES, name)
 
 
 def get_source(name: str, options: dict[str, Any] | None = None) -> Source:
-    if name not in SOURCES:
-        raise unknown("the data set", name, SOURCES)
-    return SOURCES[name].from_config(options or {})
+    return chosen(SOURCES, "the data set", name, options)

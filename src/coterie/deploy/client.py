@@ -69,7 +69,7 @@ class Client:
         self,
         plan: Plan,
         number: int,
-        data: Federation,
+        data: Federation | Worker,
         folder: Path,
         *,
         share_scores: bool = False,
@@ -78,7 +78,7 @@ class Client:
         if plan.peers:
             raise InvalidInput(f"{plan.method.name} has no hub; run it with `coterie peer`.")
         self.plan, self.folder, self.share_scores, self.say = plan, folder, share_scores, say
-        self.worker = Worker(plan, number, data)
+        self.worker = data if isinstance(data, Worker) else Worker(plan, number, data)
         self.number = number
         self.method, self.channel = self.worker.method, plan.channel
         self.up, self.down = link.uplink(plan.channel, self.method.exchange), link.downlink(plan.channel, self.method.exchange)

@@ -37,9 +37,11 @@ from coterie.data.scaling import fit
 from coterie.data.tables import KINDS, MISSING, newcomers_from_table, read_table
 from coterie.deploy.peer import Neighbour
 from coterie.deploy.plan import Plan, Problem
-from coterie.engine.files import writing
+from coterie.deploy.worker import Worker
+from coterie.engine.files import read_arrays, writing
 from coterie.errors import InvalidInput, unknown
 from coterie.experiment import Experiment
+from coterie.models.torch_spec import imported
 from coterie.options import Options, option, traced_dataclass
 
 SPLITS = ("train", "validation", "test")
@@ -55,6 +57,7 @@ class OwnData(Options):
     missing: str = option("refuse", "missing numbers: refuse them, or put the plan's mean there", choices=MISSING)
     validation: float = option(0.0, "share of the rows for validation", low=0, high=0.9, static=True)
     test: float = option(0.25, "share of the rows for testing", low=0, high=0.9, static=True)
+    loader: str | None = option(None, "package.module:name of a function that gives a PyTorch DataLoader to train on; `path` is then for scoring")
     seed: int = option(0, "of the cut into train, validation and test", low=0)
 
     def load(self, plan: Plan, base: Path = Path()) -> Federation:
@@ -74,6 +77,10 @@ class OwnData(Options):
         made = newcomers_from_table(table, plan.problem, missing=self.missing, validation=self.validation, test=self.test, seed=self.seed)
         return made if plan.problem.mean is not None else _own_scale(made, plan.problem)
 
+    def own_loader(self) -> Any:
+        """The participant's own PyTorch loader, if it has one."""
+        return None if self.loader is None else imported("data.loader", self.loader)()
+
 
 def _own_scale(made: Federation, problem: Problem) -> Federation:
     """Measured inputs by this participant's own training rows."""
@@ -85,11 +92,7 @@ def _own_scale(made: Federation, problem: Problem) -> Federation:
 
 def _read_splits(path: Path, problem: Problem) -> Federation | None:
     """An .npz with x_train, y_train (and x_test, …); None when it is an ordinary table."""
-    try:
-        with np.load(path, allow_pickle=False) as stored:
-            arrays = {key: stored[key] for key in stored.files}
-    except Exception as error:  # zip, zlib and numpy each have their own
-        raise InvalidInput(f"the data {str(path)!r} cannot be read: {error}.") from None
+    arrays = read_arrays(path, "the data")
     if "x_train" not in arrays:
         return None
     x, y = arrays["x_train"], arrays.get("y_train")
@@ -185,6 +188,10 @@ class Site:
 
     def load_data(self) -> Federation:
         return self.data.load(self.plan, self.path.parent)
+
+    def worker(self) -> Worker:
+        """This participant's own work: its data and, if it has one, its loader."""
+        return Worker(self.plan, self.number, self.load_data(), self.data.own_loader())
 
 
 def _text(config: Mapping[str, Any], key: str, *, needed: bool = False) -> str:

@@ -28,6 +28,12 @@ def _local(spec: Spec, method: Any, data: Data, seed: Any, t: Any, number: Any, 
     return step, all_finite((step.message, step.memory))
 
 
+@jax.jit
+def _local_on(method: Any, objective: Any, received: Any, memory: Any) -> tuple[Step, Any]:
+    step = method.local(received, memory, objective)
+    return step, all_finite((step.message, step.memory))
+
+
 @partial(jax.jit, static_argnums=(0,))
 def _models(spec: Spec, method: Any, data: Data, seed: Any, t: Any, number: Any, received: Any, memory: Any) -> dict[str, Vector]:
     models: dict[str, Vector] = method.models(received, memory, objective_of(spec, data, seed, t, 0, number))
@@ -42,9 +48,12 @@ moved = jax.jit(follow_mixing)
 
 
 class Worker:
-    """A client's own work under a plan. `data` is a federation of one: this client."""
+    """A client's own work under a plan. `data` is a federation of one: this client.
 
-    def __init__(self, plan: Plan, number: int, data: Federation) -> None:
+    With a PyTorch `loader` mini-batches come from that (it may augment), and `data` is what models are scored on.
+    """
+
+    def __init__(self, plan: Plan, number: int, data: Federation, loader: Any = None) -> None:
         if data.clients != 1:
             raise InvalidInput(f"the data is of {data.clients} clients, but must be of one: a client has its own and nobody else's.")
         expected = (plan.problem.task, tuple(plan.problem.inputs), plan.problem.outputs)
@@ -55,7 +64,7 @@ class Worker:
         if not 0 <= number < plan.size:
             raise InvalidInput(f"the client's number is {number}, but must be from 0 to {plan.size - 1}.")
         self.plan, self.number, self.federation = plan, number, data
-        self.seed = plan.training.seed
+        self.seed, self.loader = plan.training.seed, loader
         with self.precision():
             self._prepare()
 
@@ -72,7 +81,7 @@ class Worker:
         self.samples = int(self.federation.train.sizes[0])
         self.method = plan.method.bind(self.template, stream(self.seed, Role.PROJECTION), plan.facts(self.samples))
         batch = self.samples if options.sampling == "full" else options.batch_size
-        learner = Learner(model.apply, model.class_major, plan.problem.task, batch, options.sampling, model.input_layer)  # type: ignore[arg-type]
+        learner = Learner(model.apply, model.class_major, plan.problem.task, batch, options.sampling, model.input_layer, model.loss)  # type: ignore[arg-type]
         self.spec = Spec(learner, plan.size, plan.cohort, 1)
         held = hold(self.federation.train, dtype)
         self.data = Data(held.x, held.y, held.start, held.size, jnp.asarray(model.l2, dtype), options.batch_schedule)
@@ -82,6 +91,12 @@ class Worker:
         """As it is before the first round, which everybody knows."""
         self.row: Row = open_row(self.spec, self.method, plan.channel, self.data, self.hub, self.template)
         """What a client keeps, as it is before the first round."""
+        self.own_batches = None
+        if self.loader is not None:
+            from coterie.streaming import LoaderClient
+
+            self.own_batches = LoaderClient(model, self.loader, seed=self.seed, client=self.number, precision=options.precision)
+            self.samples = self.own_batches.samples
 
     def message_like(self) -> Any:
         """The shapes of what a client sends."""
@@ -97,7 +112,10 @@ class Worker:
 
     def work(self, received: Any, memory: Any, t: int) -> Step:
         """The local work of round t. Raises InvalidInput when it gives NaN or infinity."""
-        step, finite = _local(self.spec, self.method, self.data, self.seed, t, self.number, received, memory)
+        if self.own_batches is not None:
+            step, finite = _local_on(self.method, self.own_batches.objective(t), received, memory)
+        else:
+            step, finite = _local(self.spec, self.method, self.data, self.seed, t, self.number, received, memory)
         if not bool(finite):
             raise InvalidInput(
                 f"the local work of round {t} gave NaN or infinity; nothing is sent and the state before it is kept: lower the step size."

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -50,6 +51,19 @@ def write_json(path: Path, value: Any) -> None:
 def write_table(path: Path, columns: dict[str, Any]) -> None:
     with writing(path) as temporary:
         pq.write_table(pa.table(columns), temporary)
+
+
+def read_arrays(path: Path, what: str) -> dict[str, Any]:
+    """The arrays of an .npz file by name, or that of an .npy file under the name "". Nothing is unpickled; `what` names the file in the error."""
+    try:
+        stored = np.load(path, allow_pickle=False)
+        if isinstance(stored, np.ndarray):
+            return {"": stored}
+        with stored:
+            return {key: stored[key] for key in stored.files}
+    except Exception as error:  # zip, zlib, numpy and the file system each have their own
+        why = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise InvalidInput(f"{what} {str(path)!r} cannot be read: {why}.") from None
 
 
 def digest(path: Path) -> str:

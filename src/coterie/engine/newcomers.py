@@ -11,7 +11,7 @@ from safetensors.numpy import save_file
 from coterie.data.federation import Federation, from_arrays
 from coterie.data.tables import newcomers_from_table
 from coterie.engine.adapt import adapt
-from coterie.engine.files import writing
+from coterie.engine.files import read_arrays, writing
 from coterie.engine.run import Say, load, tensors
 from coterie.errors import InvalidInput
 
@@ -19,11 +19,7 @@ from coterie.errors import InvalidInput
 def read_newcomers(path: Path, like: Federation, *, client: str | None, target: str | None, test: float, seed: int = 0) -> Federation:
     """A table, for runs on tables; or an .npz with x (scaled as the run's data is), y and perhaps client numbers, for any run."""
     if path.suffix == ".npz" and "prepared" not in like.facts:
-        try:
-            with np.load(path, allow_pickle=False) as stored:
-                arrays = {key: stored[key] for key in stored.files}
-        except (OSError, ValueError) as error:
-            raise InvalidInput(f"the newcomers' file {str(path)!r} cannot be read: {error}.") from None
+        arrays = read_arrays(path, "the newcomers' file")
         if "x" not in arrays or "y" not in arrays:
             raise InvalidInput(f"the newcomers' file {str(path)!r} holds {', '.join(arrays) or 'nothing'}, but must hold x and y.")
         x = (

@@ -57,12 +57,15 @@ def build_model(model: Model | ModelSpec | str, federation: Federation) -> Model
     if isinstance(model, str):
         model = get_model(model)
     if isinstance(model, Model):
+        model.check(federation.input_shape, federation.outputs, federation.task)
         return model
     if not isinstance(model, ModelSpec):
         raise InvalidInput(f"the model is {type(model).__name__}, but must be a name, a Model(init, apply) or one of the shipped models.")
     l2 = float(getattr(model, "l2", 0.0))
     plain = model.replace(l2=0.0) if "l2" in model.public() else model
-    return dataclasses.replace(_built(plain, federation.input_shape, federation.outputs), l2=l2)
+    built = dataclasses.replace(_built(plain, federation.input_shape, federation.outputs), l2=l2)
+    built.check(federation.input_shape, federation.outputs, federation.task)
+    return built
 
 
 @dataclasses.dataclass
@@ -127,7 +130,8 @@ class Simulator:
         pooled = method.exchange == "pooled"
         full = options.sampling == "full"
         batch = (len(fed.train) if pooled else int(fed.train.sizes.max())) if full else options.batch_size * (s if pooled else 1)
-        learner = Learner(self.model.apply, self.model.class_major, fed.task, batch, options.sampling, self.model.input_layer)  # type: ignore[arg-type]
+        model, sampling = self.model, options.sampling
+        learner = Learner(model.apply, model.class_major, fed.task, batch, sampling, model.input_layer, model.loss)  # type: ignore[arg-type]
         trainers = n if method.trains_all else s
         steps = -(-fed.train.sizes // batch)
         uneven = method.work().epochs is not None and steps.max() > 1.5 * steps.mean()

@@ -13,8 +13,8 @@ from typing import Any, ClassVar, NamedTuple, TypeVar, dataclass_transform
 
 import jax
 
-from coterie.errors import InvalidInput, unknown
-from coterie.options import Options, traced_dataclass
+from coterie.errors import InvalidInput
+from coterie.options import Options, chosen, registered
 from coterie.vector import Vector
 
 
@@ -27,6 +27,17 @@ class InputLayer(NamedTuple):
     split: Callable[[Any], tuple[Any, Any]]
     join: Callable[[Any, Any], Any]
     after: Callable[[Any, Any], Any]
+
+
+class OwnLoss(NamedTuple):
+    """A model's own way to its loss, in the place of `apply` followed by cross-entropy or half the squared error.
+
+    `training(parameters, x, y, weight, seed)` is the mean loss over the samples of weight 1; whatever it draws at random (dropout) depends on `seed`
+    alone. `samples(outputs, y)`, for evaluation, is the loss of each sample; None: the usual one.
+    """
+
+    training: Callable[[Any, Any, Any, Any, Any], Any]
+    samples: Callable[[Any, Any], Any] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,12 +56,16 @@ class Model:
     l2: float = 0.0
     name: str = "custom"
     input_layer: InputLayer | None = None
+    loss: OwnLoss | None = None
 
     def __post_init__(self) -> None:
         if not callable(self.init) or not callable(self.apply):
             raise InvalidInput("a model needs two functions, init(key) and apply(parameters, inputs).")
         if not (isinstance(self.l2, (int, float)) and self.l2 >= 0):
             raise InvalidInput(f"model.l2 is {self.l2!r}, but must be a number ≥ 0.")
+
+    def check(self, input_shape: tuple[int, ...], outputs: int, task: str) -> None:
+        """Called before a run, to refuse what would only fail, or go wrong silently, much later."""
 
     def vector(self, key: Any) -> Vector:
         """Fresh parameters as a point of R^d."""
@@ -82,18 +97,8 @@ class ModelSpec(Options):
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def model_spec(name: str) -> Callable[[type[S]], type[S]]:
     """Register a ModelSpec under a name, for TOML and the command line."""
-
-    def register(cls: type[S]) -> type[S]:
-        cls.name = name
-        cls.summary = (cls.__doc__ or "").strip().splitlines()[0]
-        made: type[S] = traced_dataclass(cls)
-        MODELS[name] = made
-        return made
-
-    return register
+    return registered(MODELS, name)
 
 
 def get_model(name: str, options: dict[str, Any] | None = None) -> ModelSpec:
-    if name not in MODELS:
-        raise unknown("the model", name, MODELS)
-    return MODELS[name].from_config(options or {})
+    return chosen(MODELS, "the model", name, options)
