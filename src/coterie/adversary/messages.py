@@ -1,4 +1,4 @@
-"""Attacks on messages. The first three are those of the lp-proj paper (Sec. 5.3), with its strengths as defaults."""
+"""Attacks on messages. The first three are those of the lp-proj paper (Sec. 5.4), with its strengths as defaults."""
 
 from __future__ import annotations
 
