@@ -43,6 +43,22 @@ def test_the_experiment_in_the_readme_is_valid() -> None:
     assert Experiment.from_config(tomllib.loads(text)).method.name == "fedu"
 
 
+def test_the_plan_and_the_client_in_the_documentation_are_valid(tmp_path: Path) -> None:
+    from coterie.deploy.site import Site
+
+    plan, site = blocks(ROOT / "docs/deploy.md", "toml")
+    (tmp_path / "plan.toml").write_text(plan)
+    (tmp_path / "site.toml").write_text(site)
+    rows = ["age,heart-rate,sex,readmitted", *(f"{40 + i},{60 + 2 * i},{'fm'[i % 2]},{'no' if i % 3 else 'yes'}" for i in range(12))]
+    (tmp_path / "ward-a.csv").write_text("\n".join(rows))
+    read = Site.from_file(tmp_path / "site.toml")
+    assert (read.plan.method.name, read.plan.channel.name, read.number) == ("fedu", "delta", 0)
+    own = read.load_data()
+    assert own.clients == 1
+    assert own.input_shape == (4,)
+    assert set(own.train.y.tolist()) == {0, 1}
+
+
 def test_ci_runs_exactly_the_test_command_of_the_readme() -> None:
     command = next(line for block in blocks(ROOT / "README.md", "sh") for line in block.splitlines() if "pytest" in line)
     assert command in (ROOT / ".ci/run").read_text().splitlines()

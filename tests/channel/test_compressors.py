@@ -26,6 +26,8 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("top-k", {"share": 0.2, "indices": "packed", "values": "int4"}),
     ("top-k", {"share": 0.3, "values": "sign"}),
     ("top-k", {"share": 1.0, "values": "int8"}),
+    ("delta", {"share": 0.1, "pick": "turns", "values": "int4"}),
+    ("delta", {"k": 5, "pick": "turns", "values": "full"}),
     ("delta", {"share": 0.1}),
     ("random-k", {"k": 9, "values": "int4"}),
     ("random-k", {"share": 0.2, "scaled": True, "memory": "none"}),
@@ -168,7 +170,8 @@ def payload_of(made: Any, rng: np.random.Generator, d: int, dtype: Any, clustere
     k = made.rows * made.width(d) if isinstance(made, sketch.CountSketch) else made.count(d)
     values = coded(rng, made.values, k, k, dtype)
     if isinstance(made, sparse.TopK):
-        return sparse.Picked(() if k == d else places(rng, d, k, clustered), values)
+        told = k < d and getattr(made, "pick", "largest") == "largest"
+        return sparse.Picked(places(rng, d, k, clustered) if told else (), values)
     return values
 
 
@@ -184,6 +187,7 @@ def any_options(name: str) -> st.SearchStrategy[dict[str, Any]]:
         "sketch": {"rows": st.integers(1, 4), "columns": shares, "values": kinds},
         "random-k": {"share": shares, "values": kinds},
         "subspace": {"k": st.integers(1, 400), "values": kinds},
+        "delta": {"share": shares, "values": kinds, "indices": indices, "pick": st.sampled_from(["largest", "turns"])},
     }
     return st.fixed_dictionaries(known.get(name, {"share": shares, "values": kinds, "indices": indices}))
 

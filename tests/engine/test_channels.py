@@ -116,6 +116,18 @@ def simulator(ragged: Federation, method: coterie.Method, folder: Path) -> Simul
     return Simulator(method, ragged, "mlr", options, ring(), folder, channel("delta"))
 
 
+def test_what_has_not_reached_the_clients_is_not_forgotten(ragged: Federation) -> None:
+    """A hub whose model is ahead of what its clients have: they change nothing (their steps are too small), so nor does it."""
+    options = Training.from_config({**OPTIONS, "rounds": 1})
+    simulator = Simulator(coterie.FedAvg(lr=1e-30), ragged, "mlr", options, channel=channel("delta", k=1))
+    with simulator.precision():
+        moved = simulator.hub.map(lambda leaf: leaf + 1.0)
+        expected = moved.map(np.array).flat()  # a round reuses the memory of what it is given
+        simulator.centre = simulator.centre._replace(state=moved)
+        simulator.advance(1)
+        np.testing.assert_allclose(simulator.hub.flat(), expected, rtol=1e-12)
+
+
 @pytest.mark.parametrize("method", [coterie.FedU(local_steps=2, neighbours="all"), coterie.FedAvg(local_steps=2)], ids=lambda m: m.name)
 def test_links_are_part_of_checkpoints(method: coterie.Method, ragged: Federation, tmp_path: Path) -> None:
     for part in ("whole", "first", "second", "run"):

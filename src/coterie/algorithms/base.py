@@ -96,6 +96,8 @@ class Method(Options):
     views: ClassVar[tuple[str, ...]] = ("personal",)
     addressed: ClassVar[bool] = False
     """Star: True when the hub tells each client something of its own."""
+    begins_from_received: ClassVar[bool] = False
+    """Star: True when a message is what the client received, moved by its local work; False when it is something of the client's own."""
     needs_exact: ClassVar[bool] = False
     """True when messages must arrive as they were sent, so that no channel may cut anything off."""
     strength: ClassVar[str] = ""
@@ -276,6 +278,7 @@ class Star(Method):
     """Shared by methods with a hub that averages what the sampled clients send."""
 
     exchange: ClassVar[str] = "star"
+    begins_from_received: ClassVar[bool] = True
 
     beta: Number = option(1.0, "weight of the new mean at the hub: w ← (1−β)w + β·mean", symbol="β", above=0)
     weighting: str = option("uniform", "what a client counts in the mean: alike, or by its training samples", choices=("uniform", "samples"))

@@ -44,6 +44,7 @@ class L2GD(Star, LocalSGD):
     """
 
     strength: ClassVar[str] = "lam"
+    begins_from_received: ClassVar[bool] = False  # it sends x_k, its own
 
     lam: Number = option(0.1, "how strongly x_k is pulled to the mean", symbol="λ", low=0)
     coin: bool = option(False, "draw the number of local steps of each round as the paper does; local_steps is then its mean")

@@ -29,7 +29,7 @@ from coterie.deploy import lines, messages
 from coterie.deploy.messages import Rejected, Reply, Request
 from coterie.deploy.plan import Plan
 from coterie.deploy.state import Bundle
-from coterie.deploy.worker import Worker, merged, moved, pulled
+from coterie.deploy.worker import Worker, merged, moved, pulled, shifted
 from coterie.engine.files import make_folder, write_json, write_table
 from coterie.engine.rounds import Hub as Centre
 from coterie.engine.rounds import round_cohort
@@ -267,6 +267,9 @@ class Hub:
             return
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(self.arrived[k][0] for k in members))
         if self.star:
+            if self.spoken is not None:
+                heard = link.shaped(self.spoken[1].public.copy, self.worker.broadcast_like())
+                stacked = shifted(self.method, self.method.broadcast(self.centre.state, 0), heard, stacked)
             weights = [float(self.lines[k].samples) if self.method.by_samples else 1.0 for k in members]
             dtype = self.worker.data.x.dtype
             state = merged(self.method, self.centre.state, stacked, Cohort(jnp.array(members), jnp.array(weights, dtype)), self.t)

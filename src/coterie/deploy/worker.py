@@ -15,7 +15,7 @@ from coterie.algorithms.base import Step
 from coterie.data.federation import Federation
 from coterie.deploy.plan import Plan
 from coterie.engine.evaluate import hold, score_models
-from coterie.engine.rounds import Data, Hub, Row, Spec, follow_mixing, objective_of, open_hub, open_row
+from coterie.engine.rounds import Data, Hub, Row, Spec, ahead, follow_mixing, objective_of, open_hub, open_row
 from coterie.errors import InvalidInput
 from coterie.objective import Learner
 from coterie.randomness import Role, stream
@@ -45,6 +45,7 @@ merged = jax.jit(lambda method, hub, messages, cohort, t: method.merge(hub, mess
 pulled = jax.jit(lambda method, own, messages, weights: method.pull(own, messages, weights))
 absorbed = jax.jit(lambda method, memory, pull, t: method.absorb(memory, pull, t))
 moved = jax.jit(follow_mixing)
+shifted = jax.jit(ahead)
 
 
 class Worker:

@@ -33,7 +33,7 @@ from coterie.data.federation import Federation
 from coterie.engine.compilation import Compilations
 from coterie.engine.evaluate import Held, Scores
 from coterie.engine.options import Training
-from coterie.engine.rounds import Data, Hub, Log, Row, Spec, follow_mixing, objective_of, round_cohort
+from coterie.engine.rounds import Data, Hub, Log, Row, Spec, ahead, follow_mixing, objective_of, round_cohort
 from coterie.engine.simulate import Progress, Result, Simulator, Snapshot, drive
 from coterie.models.base import Model, ModelSpec
 from coterie.objective import Learner
@@ -135,6 +135,8 @@ class LoopSimulator(Simulator):
 
         if method.exchange in ("star", "pooled"):
             arrived = stack([messages[k] for k in sampled])
+            if said is not None and self.centre.stream != ():
+                arrived = ahead(method, method.broadcast(self.hub, 0), said[0], arrived)
             if threat is not None:
                 arrived = threat.attack.apply(arrived, jnp.asarray(self.liars[sampled]), self.seed, t)
             state = method.merge(self.hub, arrived, self._cohort(sampled), t)

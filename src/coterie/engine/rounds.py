@@ -260,6 +260,8 @@ def one_round(
     if method.exchange in ("star", "pooled"):
         sent = messages if sampled is None else jax.tree.map(lambda m: m[sampled], messages)
         members = ids if sampled is None else ids[sampled]
+        if said is not None:
+            sent = ahead(method, method.broadcast(hub.state, 0), said.arrived, sent)
         if threat is not None:
             sent = threat.attack.apply(sent, threat.liars[members], seed, t)
         weights = data.size[members].astype(data.x.dtype) if method.by_samples else jnp.ones(len(members), data.x.dtype)
@@ -280,6 +282,19 @@ def one_round(
         finite_after = jax.vmap(all_finite)(rows.memory)
         finite_after = finite_after if threat is None else finite_after | threat.liars[ids]
     return hub, rows, Log(ids, gradients, finite, finite_after, up, down, all_finite(hub.state))
+
+
+def ahead(method: Method, broadcast: Any, arrived: Any, messages: Any) -> Any:
+    """Star with a compressed downlink: messages as if their clients had begun from what the hub has, and not from what reached them of it.
+
+    Else their mean would take the place of what the hub has, and what had not reached the clients yet would be forgotten instead of sent later.
+    `messages` are stacked.
+    """
+    if not method.begins_from_received:
+        return messages
+    one = jax.tree.map(lambda leaf: leaf[0], messages)
+    gap = jax.tree.map(lambda a, b: a - b, method.reference(broadcast, one), method.reference(arrived, one))
+    return jax.tree.map(lambda m, g: m + g, messages, gap)
 
 
 def follow_mixing(method: Method, channel: Channel, t: Any, up: Any, pull: Any, message: Any) -> Any:

@@ -1,0 +1,92 @@
+"""The delta channel with coordinates in turn: who is sent when, what arrives, and the same in compiled rounds and over a wire."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import coterie
+from coterie import Federation
+from coterie.channel import get_channel
+from coterie.channel.link import HEADER, Receiver, Sender, Stream
+from coterie.engine.loop import simulate_loop
+
+OVER_COPIES = Stream(copies=True)
+
+
+def turns(**more: Any) -> Any:
+    return get_channel("delta", {"pick": "turns", **more})
+
+
+@pytest.mark.parametrize(("d", "k"), [(1, 1), (7, 2), (15, 5), (100, 33), (3372, 67)])
+def test_everybody_has_a_turn_in_so_many_rounds(d: int, k: int) -> None:
+    """In ⌈d/k⌉ rounds every coordinate is sent once, but for those that fill up the last round; then it begins again."""
+    c, n = turns(k=k), -(-d // k)
+    chosen = np.stack([np.asarray(c.in_turn(t, d)) for t in range(2 * n)])
+    assert all(len(set(row)) == k for row in chosen.tolist())
+    counts = np.bincount(chosen[:n].reshape(-1), minlength=d)
+    assert counts.min() == 1
+    assert counts.sum() == n * k
+    np.testing.assert_array_equal(chosen[:n], chosen[n:])
+
+
+def test_a_turn_depends_on_the_round_alone_and_the_order_is_part_of_the_wire_format() -> None:
+    c, x = turns(k=3, values="full"), jnp.arange(1.0, 11.0)
+    for t in range(4):
+        payloads = [c.compress(x, jnp.zeros(10), (), (), key, t)[0] for key in (None, jax.random.key(1))]
+        assert payloads[0].indices == ()
+        np.testing.assert_array_equal(payloads[0].values.codes, payloads[1].values.codes)
+        np.testing.assert_array_equal(payloads[0].values.codes, x[c.in_turn(t, 10)])
+    assert [np.asarray(c.in_turn(t, 10)).tolist() for t in range(2)] == ORDER
+    assert sorted(np.asarray(c.in_turn(2**31 - 1, 10)).tolist()) == sorted(np.asarray(c.in_turn((2**31 - 1) % 4, 10)).tolist())
+
+
+ORDER = [[7, 8, 9], [4, 3, 5]]
+
+
+def test_coordinates_take_no_bytes() -> None:
+    """MLR on HAR, d = 3,372: 67 numbers of four bits, a scale and a version."""
+    c = turns(share=0.02, values="int4")
+    sender = Sender(OVER_COPIES, c, jnp.zeros(3372))
+    assert len(sender.send(jnp.ones(3372), t=0)) == HEADER + 2 + 34
+
+
+def test_what_stands_still_arrives_whole_after_a_cycle_and_both_ends_agree() -> None:
+    target = jnp.asarray(np.random.default_rng(0).standard_normal(16), jnp.float32)
+    c = turns(k=5, values="full")
+    sender, receiver = Sender(OVER_COPIES, c, jnp.zeros(16)), Receiver(OVER_COPIES, c, jnp.zeros(16))
+    for t in range(4):
+        got = receiver.receive(sender.send(target, t=t), t=t)
+        assert np.asarray(got).tobytes() == np.asarray(sender.link.public.copy).tobytes()
+        assert bool(jnp.all(got == target)) == (t == 3)
+
+
+def flat(result: Any) -> Any:
+    return np.concatenate([leaf.reshape(len(leaf), -1) for leaf in result.simulator.all_models().leaves], axis=1)
+
+
+@pytest.mark.parametrize(
+    ("method", "cohort"),
+    [
+        (coterie.FedU(lr=0.1, local_steps=2, eta=0.3, neighbours="all"), 3),
+        (coterie.DFedU(lr=0.1, local_steps=2, eta=0.3), None),
+        (coterie.PFedMe(lr=0.1, local_rounds=2, inner_steps=2), 3),
+    ],
+    ids=lambda v: getattr(v, "name", ""),
+)
+def test_compiled_rounds_equal_one_client_at_a_time_over_real_bytes(method: coterie.Method, cohort: int | None, ragged: Federation) -> None:
+    options: dict[str, Any] = {"rounds": 4, "eval_every": 2, "batch_size": 4, "precision": "float64", "cohort": cohort}
+    ring, c = coterie.graph.ring(5, 0.7), turns(k=4, values="int4")
+    fast, slow = (run(method, ragged, graph=ring, channel=c, **options) for run in (coterie.simulate, simulate_loop))
+    np.testing.assert_allclose(flat(fast), flat(slow), rtol=1e-9, atol=1e-11)
+    np.testing.assert_array_equal(fast.ledger.rows(), slow.ledger.rows())
+
+
+def test_with_nothing_cut_off_it_is_the_method_bit_for_bit(ragged: Federation) -> None:
+    method, ring = coterie.FedU(lr=0.1, local_steps=2, eta=0.3), coterie.graph.ring(5, 0.7)
+    whole, plain = (coterie.simulate(method, ragged, graph=ring, channel=c, rounds=3) for c in (turns(share=1.0, values="full"), "plain"))
+    assert flat(whole).tobytes() == flat(plain).tobytes()
