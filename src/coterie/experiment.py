@@ -15,6 +15,8 @@ name = "fedu"
 eta = 0.01
 [channel]           # what messages go through; a method may have its own: channel = "delta", or a table with options
 name = "plain"
+[network]           # optional: what the rounds would take on real machines (engine/network.py)
+latency = 0.04
 """
 
 from __future__ import annotations
@@ -36,12 +38,13 @@ from coterie.coupling import graph as graphs
 from coterie.coupling.graph import Graph
 from coterie.data.base import Source, get_source
 from coterie.data.federation import Federation
+from coterie.engine.network import Network
 from coterie.engine.options import Training
 from coterie.errors import InvalidInput, unknown
 from coterie.models.base import ModelSpec, get_model
 from coterie.options import Options, option, traced_dataclass
 
-SECTIONS = ("name", "data", "model", "graph", "training", "channel", "attack", "method", "methods", "seeds", "resplit")
+SECTIONS = ("name", "data", "model", "graph", "training", "channel", "attack", "network", "method", "methods", "seeds", "resplit")
 
 
 @traced_dataclass
@@ -116,6 +119,7 @@ class Experiment:
     """Each seed also draws its own split of the data (the same for all methods); otherwise all seeds share that of data.seed."""
     name: str = "experiment"
     attack: Attack | None = None
+    network: Network | None = None
 
     @property
     def methods(self) -> tuple[Method, ...]:
@@ -160,7 +164,7 @@ class Experiment:
         resplit = config.get("resplit", False)
         if not isinstance(resplit, bool):
             raise InvalidInput(f"resplit is {resplit!r}, but must be true or false.")
-        for section in ("training", "graph"):
+        for section in ("training", "graph", "network"):
             if not isinstance(config.get(section, {}), dict):
                 raise InvalidInput(f"{section} is {config[section]!r}, but must be a table.")
         name = config.get("name", "experiment")
@@ -177,6 +181,7 @@ class Experiment:
             resplit=resplit,
             name=name,
             attack=get_attack(*named("attack", config["attack"])) if "attack" in config else None,
+            network=Network.from_config(config["network"]) if "network" in config else None,
         )
 
     @classmethod
@@ -211,6 +216,8 @@ class Experiment:
             config["methods"] = tables
         if self.attack is not None:
             config["attack"] = {"name": self.attack.name, **self.attack.to_config()}
+        if self.network is not None:
+            config["network"] = self.network.to_config()
         if self.seeds:
             config["seeds"] = list(self.seeds)
         if self.resplit:

@@ -362,10 +362,15 @@ def adapt(
 
 
 def _mount() -> None:
-    from coterie.cli import data, keys
+    from coterie.cli import data, deploy, hub, keys, peer
 
     app.add_typer(data.app, name="data")
     app.add_typer(keys.keys_app, name="keys")
+    app.add_typer(hub.hub_app, name="hub")
+    app.add_typer(hub.client_app, name="client")
+    app.command()(peer.peer)
+    app.command()(deploy.status)
+    app.command("deploy-demo")(deploy.deploy_demo)
 
 
 _mount()

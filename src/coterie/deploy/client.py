@@ -17,7 +17,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from safetensors.numpy import save_file
 
 from coterie.channel import link
 from coterie.channel.codec import Identity
@@ -27,9 +26,8 @@ from coterie.deploy.messages import Rejected, Reply, Request
 from coterie.deploy.plan import Plan
 from coterie.deploy.state import Bundle
 from coterie.deploy.worker import Worker, absorbed, moved
-from coterie.engine.files import writing
 from coterie.engine.rounds import Row
-from coterie.engine.run import tensors
+from coterie.engine.run import write_models
 from coterie.errors import InvalidInput
 from coterie.randomness import Role, per_client, stream
 from coterie.vector import Vector, all_finite
@@ -242,9 +240,10 @@ class Client:
     def _finish(self, kept: Kept, request: Request, asked: str) -> Reply:
         scores = self._scores(kept, request.round)
         reply = Reply(self.plan.fingerprint, request.round, self.worker.samples, scores=scores if self.share_scores else {})
-        self._keep(dataclasses.replace(kept, asked=asked, reply=reply, finished=True))
+        done = dataclasses.replace(kept, asked=asked, reply=reply, finished=True)
+        self._write_models(done, self.folder / "models")  # before it counts as finished: a full disk must not leave it without
+        self._keep(done)
         self._note(request.round, scores)
-        self.export(self.folder / "models")
         return reply
 
     # -- looking ----------------------------------------------------------------------------------------------------------
@@ -252,12 +251,18 @@ class Client:
     @property
     def rounds(self) -> int:
         """How many rounds the models have behind them."""
-        return self.plan.training.rounds if self.kept.finished else self.kept.worked + 1
+        return self._rounds(self.kept)
+
+    def _rounds(self, kept: Kept) -> int:
+        return self.plan.training.rounds if kept.finished else kept.worked + 1
 
     def models(self) -> dict[str, Vector]:
         """This client's models as they are now, by view, as numpy arrays."""
+        return self._models(self.kept)
+
+    def _models(self, kept: Kept) -> dict[str, Vector]:
         with self.worker.precision():
-            models = self.worker.models(self.kept.received, self.kept.row.memory, self.rounds)
+            models = self.worker.models(kept.received, kept.row.memory, self._rounds(kept))
             return {view: v.map(np.asarray) for view, v in models.items()}
 
     def _scores(self, kept: Kept, t: int) -> dict[str, float]:
@@ -270,12 +275,8 @@ class Client:
 
     def export(self, folder: Path) -> list[Path]:
         """Write the models as safetensors files, one per view."""
-        folder.mkdir(parents=True, exist_ok=True)
-        paths = []
-        for view, model in self.models().items():
-            path = folder / f"{view}.safetensors"
-            facts = {"client": str(self.number), "view": view, "method": self.method.name, "round": str(self.rounds), "model": self.plan.model.name}
-            with writing(path) as temporary:
-                save_file(tensors(model), temporary, metadata=facts)
-            paths.append(path)
-        return paths
+        return self._write_models(self.kept, folder)
+
+    def _write_models(self, kept: Kept, folder: Path) -> list[Path]:
+        facts = {"client": str(self.number), "method": self.method.name, "round": str(self._rounds(kept)), "model": self.plan.model.name}
+        return write_models(self._models(kept), facts, folder)

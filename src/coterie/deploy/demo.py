@@ -236,9 +236,7 @@ def with_hub(folder: Path, rounds: int, say: Say) -> list[Row]:
                 _wait("the middle of the run", lambda status=status: _round(status) >= rounds // 2, 300, run)  # type: ignore[misc]
                 running.kill(victim)
                 killed = True
-                say(
-                    f"{victim} was killed (SIGKILL) in round {_round(status)} and started again; Flower lets it back in within a minute …"
-                )
+                say(f"{victim} was killed (SIGKILL) in round {_round(status)} and started again; Flower lets it back in within a minute …")
                 running.start(victim, "client", "join", *map(str, sites[victim]))
             _wait(f"the end of {method}", lambda run=run: run.poll() is not None, 600)  # type: ignore[misc]
             if run.returncode or hub.poll() is not None:

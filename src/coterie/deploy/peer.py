@@ -1,26 +1,29 @@
 """A peer: a client without a hub, who knows only itself and its neighbours. Whatever carries the messages (Zenoh, a test) drives it:
 
-    t, wire = peer.begin()             # the local work of a round, and what to tell every neighbour
+    t, wire = peer.begin()             # the local work of a round, and what to tell the neighbours in `peer.told`
     peer.hear(name, t, wire)           # for whatever arrives, in any order, however often; raises Rejected
     peer.finish(silent)                # mix with what is there; on to the next round
 
 What a peer keeps is in one file of its own folder, written after the local work and after the mixing. A restarted peer says again what it said
 last, and neighbours keep what they said in the last two rounds: with "wait" a crash anywhere changes nothing.
 
-With "go-on" a neighbour that is silent counts with its last message for at most `staleness` rounds; then its edge is dropped. Either side asks to
-have it back from an agreed round on that neither has begun (`agree`); in that round both send whole messages. A peer that fell too far behind
-jumps to the agreed round; it does not make up for the rounds in between.
+With "go-on" a neighbour that is silent counts with its last message for at most `staleness` rounds; then its edge is dropped. What was said is kept
+for `staleness` + 2 rounds, so that who comes back before that makes up for what it missed. After that either side asks to have the edge back from
+an agreed round on that neither has begun (`expect`, `agree`); in that round both send whole messages. A peer that fell too far behind jumps to the
+agreed round; it does not make up for the rounds in between.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import itertools
+import time
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from safetensors.numpy import save_file
 
@@ -42,6 +45,10 @@ from coterie.vector import Vector, all_finite
 
 FILE = "peer.safetensors"
 KEPT_ROUNDS = 2
+FARTHEST = 1000
+"""Rounds ahead for which an edge may be agreed on."""
+LOOK_SECONDS = 1.0
+"""ledger.parquet and status.json, which are for looking at, are not written more often than this."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +60,15 @@ class Neighbour:
     weight: float
 
 
-@dataclasses.dataclass
+class Heard(NamedTuple):
+    """A message that was opened but not used yet, the receiving end of the link after it, and its size."""
+
+    message: Any
+    public: Any
+    size: int
+
+
+@dataclasses.dataclass(frozen=True)
 class View:
     """What a peer knows of a neighbour."""
 
@@ -65,10 +80,25 @@ class View:
     entry: int = -1
     """The round from which it counts again, if one was agreed."""
     rejected: int = 0
+    failed: int = 0
+    """How often its edge was dropped in the very round in which it should have come back."""
     inbox: dict[int, bytes] = dataclasses.field(default_factory=dict)
-    """Messages that came for this round and the next."""
+    """Messages that cannot be opened yet: an earlier one is missing."""
+    chain: dict[int, Heard] = dataclasses.field(default_factory=dict)
+    """Messages that were opened, by round, but not used yet."""
+    digests: dict[int, bytes] = dataclasses.field(default_factory=dict)
+    """Of the messages of the last rounds, to tell one that was said again from another one."""
 
-    FACTS = ("round", "active", "entry", "rejected")
+    FACTS = ("round", "active", "entry", "rejected", "failed")
+
+    @property
+    def last(self) -> int:
+        """The round of the last message that was opened."""
+        return max(self.chain, default=self.round)
+
+    def opens(self, active: bool, entry: int) -> View:
+        """The same neighbour, counting or not, with nothing heard."""
+        return dataclasses.replace(self, active=active, entry=entry, inbox={}, chain={})
 
 
 class Peer:
@@ -80,7 +110,7 @@ class Peer:
         name: str,
         number: int,
         neighbours: Collection[Neighbour],
-        data: Federation,
+        data: Federation | Worker,
         folder: Path,
         *,
         say: Callable[[str], None] = lambda sentence: None,
@@ -90,24 +120,34 @@ class Peer:
         self.plan, self.name, self.number, self.folder, self.say = plan, name, number, folder, say
         self.neighbours = {n.name: n for n in neighbours}
         self._check_neighbours(neighbours)
-        self.worker = Worker(plan, number, data)
+        self.worker = data if isinstance(data, Worker) else Worker(plan, number, data)
         self.method, self.channel = self.worker.method, plan.channel
         self.stream = link.uplink(plan.channel, "graph")
+        self.goes_on = plan.rules.on_missing == "go-on"
+        self.staleness = plan.rules.staleness if self.goes_on else 0
+        self.kept = KEPT_ROUNDS + self.staleness
         self.t = 0
         self.entry = -1
         """The round to which this peer jumped last."""
         self.begun = False
         self.finished = False
         self.outbox: dict[int, bytes] = {}
+        self.told: list[str] = []
+        """Who is told the message of this round."""
+        self.gradients = 0
         self.ledger = Ledger(plan.size)
         self.scores: dict[str, float] = {}
+        self._looked = 0.0
         with self.worker.precision():
             self.like = self.worker.message_like()
             self.largest = lines.largest(self.stream, self.channel, self.like)
             self.row: Row = self.worker.row
             self.message = self.method.message(self.row.memory)
             self.views = {name: self._view() for name in self.neighbours}
-            folder.mkdir(parents=True, exist_ok=True)
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise InvalidInput(f"the folder {str(folder)!r} cannot be made: {error.strerror or error}.") from None
             if (folder / FILE).is_file():
                 self._restore()
 
@@ -118,7 +158,7 @@ class Peer:
         for n in neighbours:
             if not 0 <= n.number < self.plan.size or numbers.count(n.number) > 1:
                 raise InvalidInput(f"neighbour {n.name!r} has the number {n.number}, but must have one of its own from 0 to {self.plan.size - 1}.")
-            if not n.weight > 0:
+            if not 0 < n.weight < float("inf"):
                 raise InvalidInput(f"neighbour {n.name!r} has the weight {n.weight}, but it must be a number > 0.")
 
     def _view(self) -> View:
@@ -131,7 +171,7 @@ class Peer:
         return self.t >= self.plan.training.rounds
 
     def begin(self) -> tuple[int, bytes]:
-        """The local work of this round (once) and what to tell the neighbours: (round, bytes)."""
+        """The local work of this round (once) and what to tell the neighbours in `told`: (round, bytes)."""
         assert not self.done
         if not self.begun:
             with self.worker.precision():
@@ -140,8 +180,7 @@ class Peer:
 
     def _begin(self) -> None:
         t = self.t
-        if t % self.plan.training.eval_every == 0:
-            self.scores = self._scores()
+        scores = self._scores() if t % self.plan.training.eval_every == 0 else self.scores
         step = self.worker.work((), self.row.memory, t)
         up, message = self.row.up, step.message
         entering = self.entry == t or any(view.entry == t for view in self.views.values())
@@ -155,42 +194,77 @@ class Peer:
             key = per_client(stream(self.worker.seed, Role.UPLINK), t, self.number)
             wire = sender.send(message, None, key, t)
             message, up = receiver.receive(wire, None, key, t), sender.link
-        outbox = {r: w for r, w in self.outbox.items() if r > t - KEPT_ROUNDS} | {t: wire}
-        row = Row(step.memory, up)
-        self._save(row=row, message=message, outbox=outbox, begun=True)
-        self.row, self.message, self.outbox, self.begun = row, message, outbox, True
-        self.gradients = int(step.gradients)
+        outbox = {r: w for r, w in self.outbox.items() if r > t - self.kept} | {t: wire}
+        told = [name for name in self.views if self.awaited(name)]
+        changes = {"row": Row(step.memory, up), "message": message, "outbox": outbox, "begun": True, "told": told}
+        self._keep(**changes, gradients=int(step.gradients), scores=scores)
 
     def hear(self, name: str, t: int, wire: bytes) -> bool:
         """A neighbour's message of round t; True when it is new. Raises Rejected, and then nothing has changed but the count of rejections."""
         if name not in self.views:
             raise Rejected(f"{name!r} is not a neighbour.")
-        view = self.views[name]
         try:
-            if len(wire) > self.largest:
-                raise Rejected(f"the message has {len(wire)} bytes, but must have at most {self.largest}.")
-            if not 0 <= t < self.plan.training.rounds:
-                raise Rejected(f"the message is of round {t}, but the plan has {self.plan.training.rounds}.")
-            if t < self.t:
-                return False  # said again
-            if t in view.inbox:
-                if view.inbox[t] != wire:
-                    raise Rejected(f"two different messages came for round {t}; the first one counts.")
-                return False
-            if t > self.t + 1:
-                return False  # too far ahead to be of use: see `behind`
-            if self.stream.passes:
-                with self.worker.precision():
-                    if not bool(all_finite(Identity().decode(wire, self.like))):
-                        raise Rejected("the message holds NaN or infinity.")
-        except InvalidInput as error:
-            view.rejected += 1
+            with self.worker.precision():
+                return self._hear(name, t, wire)
+        except (InvalidInput, Rejected, link.OutOfStep) as error:
+            self.reject(name)
             raise messages.refuse(error) from None
-        except Rejected:
-            view.rejected += 1
-            raise
-        view.inbox[t] = wire
+
+    def reject(self, name: str) -> None:
+        """Count a message of a neighbour that cannot be used."""
+        if name in self.views:
+            self.views[name] = dataclasses.replace(self.views[name], rejected=self.views[name].rejected + 1)
+
+    def _hear(self, name: str, t: int, wire: bytes) -> bool:
+        view = self.views[name]
+        if not 0 <= t < self.plan.training.rounds:
+            raise Rejected(f"the message is of round {t}, but the plan has {self.plan.training.rounds}.")
+        if len(wire) > self.largest:
+            raise Rejected(f"the message has {len(wire)} bytes, but must have at most {self.largest}.")
+        digest = hashlib.sha256(wire).digest()
+        if t in view.digests:
+            if view.digests[t] != digest:
+                raise Rejected(f"two different messages came for round {t}, and the first one counts; do two processes have this identity?")
+            return False
+        if t > self.t + 1 or t <= view.round or t in view.inbox or t in view.chain or (not self.goes_on and t < self.t):
+            return False
+        if not view.active and not 0 <= view.entry <= t:
+            return False
+        self.views[name] = dataclasses.replace(view, inbox={**view.inbox, t: wire})
+        self._open(name)
         return True
+
+    def _open(self, name: str) -> None:
+        """Open what can be opened of what a neighbour sent. What turns out to be bad is thrown away, and may be sent again."""
+        for t, wire in sorted(self.views[name].inbox.items()):
+            view = self.views[name]
+            if not self._opens(view, t, wire):
+                continue
+            inbox = {r: w for r, w in view.inbox.items() if r != t}
+            self.views[name] = dataclasses.replace(view, inbox=inbox)
+            chain = {**view.chain, t: self._decode(name, view, t, wire)}
+            digests = {**view.digests, t: hashlib.sha256(wire).digest()}
+            self.views[name] = dataclasses.replace(view, inbox=inbox, chain=chain, digests=digests)
+
+    def _opens(self, view: View, t: int, wire: bytes) -> bool:
+        """Whether a message can be understood: over public copies only the one after the last, or a whole one when its turn has come."""
+        before = view.entry - 1 if not view.active and not view.chain else view.last
+        return self.stream.passes or t == before + 1 or (_whole(wire) and before < t <= self.t)
+
+    def _decode(self, name: str, view: View, t: int, wire: bytes) -> Heard:
+        if self.stream.passes:
+            message, public = Identity().decode(wire, self.like), ()
+        else:
+            if not view.active and t == view.entry and not _whole(wire):
+                raise Rejected(f"the message of round {t}, in which its edge counts again, must be a whole one.")
+            before = view.chain[view.last].public if view.chain else view.public
+            receiver = link.Receiver(self.stream, self.channel, lines.zeros(self.like), before)
+            key = per_client(stream(self.worker.seed, Role.UPLINK), t, self.neighbours[name].number)
+            message = receiver.receive(wire, None, key, t)
+            public = receiver.public
+        if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(message)):
+            raise Rejected("the message holds NaN or infinity.")
+        return Heard(message, public, len(wire))
 
     def awaited(self, name: str) -> bool:
         """Whether a neighbour counts in this round."""
@@ -200,7 +274,14 @@ class Peer:
     @property
     def missing(self) -> list[str]:
         """The neighbours that count and whose message of this round is not there."""
-        return [name for name in self.views if self.awaited(name) and self.t not in self.views[name].inbox]
+        return [name for name in self.views if self.awaited(name) and self.t not in self.views[name].chain]
+
+    def wants(self, name: str) -> int:
+        """The round of the first message of a neighbour that is of use here."""
+        view = self.views[name]
+        if not self.stream.passes:
+            return view.entry if not view.active and view.entry >= 0 and not view.chain else view.last + 1
+        return next(r for r in itertools.count(max(self.t, view.entry)) if r not in view.chain)
 
     def finish(self, silent: Collection[str] = ()) -> None:
         """Mix with the neighbours' messages; those of `silent` count with their last one, or no more."""
@@ -211,64 +292,70 @@ class Peer:
 
     def _finish(self) -> None:
         t, dtype = self.t, self.worker.data.x.dtype
-        near, views, heard = [], {}, 0
+        near, views, heard, dropped = [], {}, 0, []
         for name, view in self.views.items():
-            active, entry, public, message, round_, rejected = self.awaited(name), view.entry, view.public, view.message, view.round, view.rejected
-            if active and t in view.inbox:
-                try:
-                    message, public = self._decode(name, view, view.inbox[t])
-                    round_, heard = t, heard + len(view.inbox[t])
-                except (InvalidInput, Rejected, link.OutOfStep) as error:
-                    rejected += 1
-                    self.say(f"round {t}: the message of {name} is rejected: {error}")
-            if active and t - round_ > (self.plan.rules.staleness if self.plan.rules.on_missing == "go-on" else 0):
-                self.say(f"round {t}: {name} has been silent for {t - round_} rounds; its edge is dropped until it comes back.")
-                active, entry = False, -1
+            active = self.awaited(name)
+            public, message, round_ = view.public, view.message, view.round
+            if usable := [r for r in view.chain if r <= t]:
+                message, public, _ = view.chain[max(usable)]
+                round_, heard = max(usable), heard + sum(view.chain[r].size for r in usable)
+            failed = 0 if round_ == t else view.failed
+            if active and t - round_ > self.staleness:
+                failed += not view.active  # it was to come back in this round
+                dropped.append(name)
+                active = False
             if active:
                 near.append((message, self.neighbours[name].weight))
-            inbox = {r: w for r, w in view.inbox.items() if r > t}
-            views[name] = View(public, message, round_, active, -1 if entry <= t else entry, rejected, inbox)
+            views[name] = dataclasses.replace(
+                view,
+                public=public,
+                message=message,
+                round=round_,
+                active=active,
+                entry=-1 if view.entry <= t else view.entry,
+                failed=failed,
+                inbox={r: w for r, w in view.inbox.items() if r > round_} if name not in dropped else {},
+                chain={r: h for r, h in view.chain.items() if r > t} if name not in dropped else {},
+                digests={r: d for r, d in view.digests.items() if r > t - self.kept},
+            )
         near = near or [(self.message, 0.0)]
-        weights = jnp.array([w for _, w in near], dtype)
-        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(m for m, _ in near))
+        weights = np.array([w for _, w in near], dtype)
+        stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *(m for m, _ in near))
         memory = absorbed(self.method, self.row.memory, pulled(self.method, self.message, stacked, weights), t)
         if not bool(all_finite(memory)):
             raise Diverged(self.method.title, t + 1, [self.number])
-        row = Row(memory, self.row.up)
-        told = sum(self.awaited(name) for name in self.views)
-        self.ledger.add(t, self.number, len(self.outbox[t]) * told, heard, getattr(self, "gradients", 0))
-        self._save(row=row, views=views, begun=False, t=t + 1)
-        self.row, self.views, self.begun, self.t = row, views, False, t + 1
-
-    def _decode(self, name: str, view: View, wire: bytes) -> tuple[Any, Any]:
-        if self.stream.passes:
-            return jax.tree.map(jnp.asarray, Identity().decode(wire, self.like)), ()
-        receiver = link.Receiver(self.stream, self.channel, lines.zeros(self.like), view.public)
-        key = per_client(stream(self.worker.seed, Role.UPLINK), self.t, self.neighbours[name].number)
-        message = receiver.receive(wire, None, key, self.t)
-        if not bool(all_finite(message)):
-            raise Rejected("the message holds NaN or infinity.")
-        return message, receiver.public
+        bill = Ledger(self.ledger.clients, list(self.ledger.parts), self.ledger.up, self.ledger.down, self.ledger.gradients)
+        bill.add(t, np.array([self.number]), len(self.outbox[t]) * len(self.told), heard, self.gradients)
+        self._keep(row=Row(memory, self.row.up), views=views, begun=False, told=[], t=t + 1, ledger=bill)
+        for name in self.views:
+            try:
+                self._open(name)  # a whole message may have waited for its turn
+            except (InvalidInput, Rejected, link.OutOfStep) as error:
+                self.reject(name)
+                self.say(f"round {t + 1}: a message of {name} is rejected: {error}")
+        for name in dropped:
+            self.say(f"round {t}: nothing of {name} since round {views[name].round}; its edge is dropped until it comes back.")
 
     def end(self) -> None:
         """After the last round: score and write the models down."""
         with self.worker.precision():
-            self.scores = self._scores()
-        self.finished = True
-        self._save()
+            self._keep(finished=True, scores=self._scores())
         self.export(self.folder / "models")
+        self.look(now=True)
 
     # -- coming back ------------------------------------------------------------------------------------------------------
 
-    def position(self) -> dict[str, Any]:
-        """What a neighbour may know before it talks to this peer."""
+    def position(self, name: str) -> dict[str, Any]:
+        """What this neighbour, and no other, may know before it talks to this peer."""
+        view = self.views[name]
         return {
             "plan": self.plan.fingerprint,
             "number": self.number,
+            "weight": self.neighbours[name].weight,
             "round": self.t,
             "oldest": min(self.outbox, default=self.t),
-            "weights": {n.name: n.weight for n in self.neighbours.values()},
-            "active": [name for name in self.views if self.awaited(name)],
+            "counts": self.awaited(name),
+            "entry": view.entry if view.entry > self.t else -1,
         }
 
     def check_position(self, name: str, position: dict[str, Any]) -> None:
@@ -278,54 +365,70 @@ class Peer:
             raise Rejected(f"{name} has another plan; all must have the same.")
         if position.get("number") != mine.number:
             raise Rejected(f"{name} says its number is {position.get('number')!r}, but here it is {mine.number}.")
-        theirs = position.get("weights")
-        theirs = theirs.get(self.name) if isinstance(theirs, dict) else None
-        if theirs != mine.weight:
-            raise Rejected(f"{name} gives the edge the weight {theirs!r}, but here it is {mine.weight}; an edge must have one weight.")
+        if position.get("weight") != mine.weight:
+            raise Rejected(
+                f"{name} gives the edge the weight {position.get('weight')!r}, but here it is {mine.weight}; an edge must have one weight."
+            )
 
-    def agree(self, name: str, entry: int) -> bool:
-        """A neighbour asks to count again from round `entry` on: True when that round has not begun here."""
-        if name not in self.views or entry <= self.t or entry > self.t + 1000:
-            return False
+    def earliest(self, name: str) -> int:
+        """The first round from which a neighbour may count again: later each time that it was to come back and did not."""
         view = self.views[name]
-        view.active, view.entry, view.inbox = False, entry, {}
-        self._save()
-        return True
+        return max(self.t + 2 + (2 ** min(view.failed, 6) if view.failed else 0), view.entry)
+
+    def agree(self, name: str, entry: int) -> int:
+        """A neighbour asks to count again from round `entry` on: the round that is agreed on, later if both asked at once. Raises Rejected when
+        that round has begun here, or is too far off."""
+        view = self.views[name]
+        if entry <= self.t or entry > self.t + FARTHEST or (view.failed and entry < self.earliest(name)):
+            raise Rejected(f"{name} asks to count again from round {entry} on, but here round {self.t} has begun.")
+        settled = max(entry, view.entry)
+        self.expect(name, settled)
+        return settled
 
     def expect(self, name: str, entry: int) -> None:
-        """A neighbour has agreed that this edge counts from round `entry` on."""
+        """This edge counts from round `entry` on, which has not begun here; −1 for not at all."""
+        assert entry == -1 or entry > self.t
         view = self.views[name]
-        view.active, view.entry, view.inbox = False, entry, {}
-        self._save()
+        if (view.active, view.entry) != (False, entry):
+            self._keep(views=self.views | {name: view.opens(False, entry)})
 
-    def jump(self, entry: int, agreed: Collection[str]) -> None:
+    def jump(self, entry: int, agreed: Collection[str], why: str = "too far behind the others") -> None:
         """Go on from round `entry`, without the rounds in between, with the neighbours that agreed to it."""
         if entry <= self.t:
             raise InvalidInput(f"cannot jump from round {self.t} to round {entry}.")
-        for name, view in self.views.items():
-            view.active, view.entry, view.inbox = False, entry if name in agreed else -1, {}
-        self.say(f"round {self.t}: too far behind the others; going on with them from round {entry}.")
-        self.t, self.entry, self.begun = entry, entry, False
-        self._save()
+        views = {name: view.opens(False, entry if name in agreed else view.entry if view.entry > entry else -1) for name, view in self.views.items()}
+        was = self.t
+        self._keep(views=views, t=entry, entry=entry, begun=False, told=[], outbox={})
+        self.say(f"round {was}: {why}; going on with {', '.join(sorted(agreed))} from round {entry}.")
 
     # -- folder -----------------------------------------------------------------------------------------------------------
 
-    def _save(self, **changes: Any) -> None:
-        """Everything with these changes, atomically; what cannot be written did not happen."""
-        now = {key: changes.get(key, getattr(self, key)) for key in ("row", "message", "outbox", "views", "begun", "t", "entry", "finished")}
+    KEPT = ("row", "message", "outbox", "views", "begun", "told", "t", "entry", "finished", "gradients", "ledger", "scores")
+
+    def _keep(self, **changes: Any) -> None:
+        """On disk first: what cannot be written did not happen."""
+        now = {key: changes.get(key, getattr(self, key)) for key in self.KEPT}
         trees: dict[str, Any] = {"row": now["row"], "message": now["message"]}
         blobs = {f"out{t}": wire for t, wire in now["outbox"].items()}
         for name, view in now["views"].items():
-            trees |= {f"public/{name}": view.public, f"message/{name}": view.message}
-        facts = {key: now[key] for key in ("begun", "t", "entry", "finished")}
-        facts |= {"plan": self.plan.fingerprint, "name": self.name, "gradients": getattr(self, "gradients", 0), "scores": self.scores}
+            trees[f"public/{name}"] = view.public
+            if self.goes_on:  # with "wait" an old message never counts again
+                trees[f"message/{name}"] = view.message
+        facts = {key: now[key] for key in ("begun", "told", "t", "entry", "finished", "gradients", "scores")}
+        facts |= {"plan": self.plan.fingerprint, "name": self.name}
         facts["views"] = {name: {key: getattr(view, key) for key in View.FACTS} for name, view in now["views"].items()}
-        rows = self.ledger.rows()
-        blobs["ledger"] = rows.astype("<i8").tobytes()
+        blobs["ledger"] = now["ledger"].rows().astype("<i8").tobytes()
         Bundle(trees, blobs, facts).save(self.folder / FILE)
-        if "t" in changes or now["finished"]:
-            write_table(self.folder / "ledger.parquet", dict(zip(COLUMNS, rows.T, strict=True)))
-            write_json(self.folder / "status.json", self.status(now["t"], now["views"]))
+        for key, value in changes.items():
+            setattr(self, key, value)
+        self.look()
+
+    def look(self, *, now: bool = False) -> None:
+        """Write what is for looking at; nothing is read back from it."""
+        if now or time.monotonic() - self._looked > LOOK_SECONDS:
+            self._looked = time.monotonic()
+            write_table(self.folder / "ledger.parquet", dict(zip(COLUMNS, self.ledger.rows().T, strict=True)))
+            write_json(self.folder / "status.json", self.status())
 
     def _restore(self) -> None:
         like: dict[str, Any] = {"row": self.row, "message": self.message}
@@ -338,16 +441,14 @@ class Peer:
         if set(facts["views"]) != set(self.views):
             raise InvalidInput("the neighbours were changed since the run began; undo that, or choose another folder.")
         self.row, self.message = found.trees["row"], found.trees["message"]
-        self.begun, self.t, self.entry, self.finished = (facts[key] for key in ("begun", "t", "entry", "finished"))
-        self.gradients, self.scores = facts["gradients"], facts["scores"]
-        for name, view in self.views.items():
-            view.public, view.message = found.trees.get(f"public/{name}", ()), found.trees[f"message/{name}"]
-            for key, value in facts["views"][name].items():
-                setattr(view, key, value)
+        for key in ("begun", "told", "t", "entry", "finished", "gradients", "scores"):
+            setattr(self, key, facts[key])
+        for name in self.views:
+            kept = (found.trees.get(f"{what}/{name}", like[f"{what}/{name}"]) for what in ("public", "message"))
+            self.views[name] = View(*kept, **facts["views"][name])
         self.outbox = {int(key[3:]): wire for key, wire in found.blobs.items() if key.startswith("out")}
-        rows = np.frombuffer(found.blobs["ledger"], "<i8").reshape(-1, len(COLUMNS))
-        for row in rows:
-            self.ledger.add(int(row[0]), *row[1:])
+        for row in np.frombuffer(found.blobs["ledger"], "<i8").reshape(-1, len(COLUMNS)):
+            self.ledger.add(int(row[0]), *row[1:, None])
 
     # -- looking ----------------------------------------------------------------------------------------------------------
 
@@ -361,7 +462,10 @@ class Peer:
 
     def export(self, folder: Path) -> list[Path]:
         """Write the models as safetensors files, one per view."""
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InvalidInput(f"the folder {str(folder)!r} cannot be made: {error.strerror or error}.") from None
         paths = []
         for view, model in self.models().items():
             path = folder / f"{view}.safetensors"
@@ -371,21 +475,26 @@ class Peer:
             paths.append(path)
         return paths
 
-    def status(self, t: int | None = None, views: dict[str, View] | None = None) -> dict[str, Any]:
+    def status(self) -> dict[str, Any]:
         """What `coterie status` shows."""
-        views = self.views if views is None else views
         return {
             "name": self.plan.name,
             "peer": self.name,
             "method": self.method.name,
-            "round": self.t if t is None else t,
+            "round": self.t,
             "rounds": self.plan.training.rounds,
             "finished": self.finished,
             "up": self.ledger.up,
             "down": self.ledger.down,
             "scores": self.scores,
             "neighbours": [
-                {"name": name, "active": view.active, "round": view.round, "entry": view.entry, "rejected": view.rejected}
-                for name, view in views.items()
+                {"name": name, "active": view.active, "round": view.last, "entry": view.entry, "rejected": view.rejected}
+                for name, view in self.views.items()
             ],
+            "written": time.time(),
         }
+
+
+def _whole(wire: bytes) -> bool:
+    """Whether a message over public copies is a whole one."""
+    return len(wire) >= link.HEADER and bool(wire[1] & 0x80)

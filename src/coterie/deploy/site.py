@@ -20,6 +20,9 @@ name = "ward-b"
 number = 1
 endpoint = "tls/ward-b.example.org:7447"
 weight = 1.0
+
+A hub of peers (a star method with `coterie peer`) has role = "hub", a name that no client has, listen, and no data; its neighbours are the clients.
+Theirs is the hub.
 """
 
 from __future__ import annotations
@@ -115,7 +118,7 @@ def save_own(federation: Federation, client: int, path: Path) -> None:
         np.savez(f, **arrays)  # type: ignore[arg-type]
 
 
-KEYS = ("plan", "name", "number", "folder", "keys", "hub", "share_scores", "data", "listen", "neighbours")
+KEYS = ("plan", "name", "number", "folder", "keys", "hub", "share_scores", "data", "listen", "neighbours", "role")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,6 +144,8 @@ class Site:
     share_scores: bool = False
     listen: str = ""
     neighbours: tuple[PeerOf, ...] = ()
+    role: str = ""
+    """"hub": it has no data and no number."""
 
     @classmethod
     def from_file(cls, path: Path) -> Site:
@@ -155,18 +160,21 @@ class Site:
         for key in config:
             if key not in KEYS:
                 raise unknown("the key", key, KEYS)
-        text = {key: _text(config, key, needed=key in ("plan", "name")) for key in ("plan", "name", "folder", "keys", "hub", "listen")}
+        text = {key: _text(config, key, needed=key in ("plan", "name")) for key in ("plan", "name", "folder", "keys", "hub", "listen", "role")}
         base = path.parent
         plan = Plan.from_file(base / text["plan"])
-        number = config.get("number")
+        if text["role"] not in ("", "hub"):
+            raise InvalidInput(f"role is {text['role']!r}, but must be 'hub' or left out.")
+        hub = text["role"] == "hub"
+        number = -1 if hub else config.get("number")
         if number is None:
             number = plan.number(text["name"])
-        if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < plan.size:
+        if isinstance(number, bool) or not isinstance(number, int) or not (hub or 0 <= number < plan.size):
             raise InvalidInput(f"number is {number!r}, but must be a whole number from 0 to {plan.size - 1}.")
         share = config.get("share_scores", False)
         if not isinstance(share, bool):
             raise InvalidInput(f"share_scores is {share!r}, but must be true or false.")
-        data = config.get("data")
+        data = {"path": ""} if hub else config.get("data")
         if not isinstance(data, dict):
             raise InvalidInput("the table [data] is missing; it must have a path.")
         listed = config.get("neighbours", [])
@@ -184,6 +192,7 @@ class Site:
             share_scores=share,
             listen=text["listen"],
             neighbours=tuple(_neighbour(n, plan) for n in listed),
+            role=text["role"],
         )
 
     def load_data(self) -> Federation:
@@ -210,8 +219,9 @@ def _neighbour(given: Any, plan: Plan) -> PeerOf:
             raise unknown("the key of a neighbour,", key, known)
     name, weight = _text(given, "name", needed=True), given.get("weight", 1.0)
     number = given.get("number")
-    if number is None:
+    if number is None and plan.peers:
         number = plan.number(name)
+    number = -1 if number is None else number  # a hub asks by name, and has no number itself
     if isinstance(number, bool) or not isinstance(number, int):
         raise InvalidInput(f"the number of neighbour {name!r} is {number!r}, but must be a whole number.")
     if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not weight > 0:

@@ -21,6 +21,7 @@ from safetensors.numpy import save_file
 from coterie.engine.checkpoint import Checkpoints
 from coterie.engine.compilation import Compilations
 from coterie.engine.files import locked, make_folder, write_json, write_text, writing
+from coterie.engine.network import Dropping
 from coterie.engine.records import Records
 from coterie.engine.simulate import Progress, Simulator, drive
 from coterie.errors import CoterieError, Diverged, InvalidInput
@@ -70,7 +71,9 @@ def _simulator(experiment: Experiment, folder: Path | None) -> Simulator:
     """Loads and checks everything, and writes nothing."""
     (method, channel), federation = experiment.contender, experiment.federation()
     graph = experiment.graph.build(federation) if method.exchange == "graph" else None
-    return Simulator(method, federation, experiment.model, experiment.training, graph, folder, channel, experiment.attack)
+    given = (method, federation, experiment.model, experiment.training, graph, folder, channel, experiment.attack)
+    network = experiment.network
+    return Dropping.of(network, *given) if network is not None and network.changes_training else Simulator(*given)
 
 
 def start(experiment: Experiment, folder: Path, *, force: bool = False, progress: Progress | None = None, say: Say = print) -> Finished:
@@ -229,6 +232,21 @@ def tensors(model: Vector) -> dict[str, np.ndarray]:
     paths, _ = jax.tree_util.tree_flatten_with_path(model.tree)
     named = {".".join(_plain(step) for step in path) or "parameters": np.ascontiguousarray(leaf) for path, leaf in paths}
     return named
+
+
+def write_models(models: dict[str, Vector], facts: dict[str, str], folder: Path) -> list[Path]:
+    """A client's models as safetensors files, one per view."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidInput(f"{str(folder)!r} cannot be written: {error.strerror or error}.") from None
+    paths = []
+    for view, model in models.items():
+        path = folder / f"{view}.safetensors"
+        with writing(path) as temporary:
+            save_file(tensors(model), temporary, metadata={**facts, "view": view})
+        paths.append(path)
+    return paths
 
 
 def _plain(step: Any) -> str:

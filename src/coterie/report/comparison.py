@@ -85,6 +85,8 @@ class Row:
     """The mean over clients that were down-sampled."""
     newcomers: Spread | None = None
     """The view's score on clients that were held out, after adapting."""
+    predicted: Spread | None = None
+    """Seconds that all rounds would take on the network of the experiment."""
 
 
 def worst_tenth(scores: Array) -> float:
@@ -149,6 +151,9 @@ class Comparison:
                         if first.poor
                         else None,
                         newcomers=Spread.over([o.newcomers[view] for o in entry.outcomes]) if all(o.newcomers for o in entry.outcomes) else None,
+                        predicted=Spread.over([float(o.predicted[-1]) for o in entry.outcomes if o.predicted is not None])
+                        if first.predicted is not None
+                        else None,
                     )
                 )
         return rows

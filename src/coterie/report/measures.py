@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 from rich.table import Table
 
-from coterie.report.budget import Cost, at_budget, to_target
+from coterie.report.budget import Cost, at_budget, mean_scores, to_target
 from coterie.report.comparison import Comparison
 from coterie.report.fairness import Fairness
-from coterie.report.units import bytes_text, score_number
+from coterie.report.units import bytes_text, score_number, seconds_text
 
 
 class Sheet(NamedTuple):
@@ -87,6 +87,27 @@ def bytes_sheet(comparison: Comparison, targets: Sequence[float], budgets: Seque
     return Sheet("What a score costs", note, columns, lines)
 
 
+def time_sheet(comparison: Comparison, targets: Sequence[float]) -> Sheet | None:
+    """How long the rounds would take on the network of the experiment; None when it has none."""
+    unit, lines = _unit(comparison), []
+    for entry in comparison.entries:
+        found = [(o.predicted, o.rounds, mean_scores(o)) for o in entry.outcomes if o.predicted is not None]
+        if entry.collapsed or not found:
+            continue
+        each = [
+            seconds_text(float(np.mean([s[-1] / max(1, r[-1]) for s, r, _ in found]))),
+            seconds_text(float(np.mean([s[-1] for s, _, _ in found]))),
+        ]
+        for target in targets:
+            met = [float(s[reached[0]]) for s, _, scores in found if len(reached := np.flatnonzero(scores >= target))]
+            some = "" if len(met) == len(found) else f" ({len(met)} of {len(found)} seeds)"
+            each.append(seconds_text(float(np.mean(met))) + some if met else "never")
+        lines.append([entry.label, *each])
+    columns = ["method", "a round", "all rounds", *(f"to {score_number(t, unit)}" for t in targets)]
+    note = "On the experiment's network, from the byte bill; mean of seeds. To a target: until the clients' mean score first met it at an evaluation."
+    return Sheet("Predicted time", note, columns, lines) if lines else None
+
+
 def _cost(costs: list[list[Cost]]) -> str:
     met = [c for c in costs if c[0].bytes is not None]
     if not met:
@@ -107,4 +128,6 @@ def default_targets(comparison: Comparison) -> list[float]:
 
 def sheets(comparison: Comparison, targets: Sequence[float] = (), budgets: Sequence[float] = ()) -> list[Sheet]:
     """Fairness, and the byte bill at the given targets and budgets (or at sensible ones)."""
-    return [fairness_sheet(comparison), bytes_sheet(comparison, targets or default_targets(comparison), budgets)]
+    targets = targets or default_targets(comparison)
+    timed = time_sheet(comparison, targets)
+    return [fairness_sheet(comparison), bytes_sheet(comparison, targets, budgets), *([timed] if timed else [])]

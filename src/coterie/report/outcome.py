@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from coterie.algorithms.base import Method
+from coterie.engine.network import forecast_run
 from coterie.engine.simulate import Result
 from coterie.experiment import Experiment
 
@@ -42,6 +43,8 @@ class Outcome:
     """The clients that were down-sampled."""
     newcomers: dict[str, float] = dataclasses.field(default_factory=dict)
     """Mean test score by view of clients that were held out and adapted after the last round; empty when there are none."""
+    predicted: Array | None = None
+    """Seconds at every evaluation on the network of the experiment, if it has one."""
 
     @property
     def view(self) -> str:
@@ -116,4 +119,5 @@ class Outcome:
             poor=tuple(experiment.federation().facts.get("downsampled", ())),
             validation=validated[-1] if validated else None,
             newcomers={v: found[-1] for v in views if (found := mean_scores("newcomers", v))},
+            predicted=None if experiment.network is None else forecast_run(experiment.network, folder).after(when),
         )

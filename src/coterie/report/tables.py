@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.table import Table
 
 from coterie.report.comparison import Comparison, Row, Spread
-from coterie.report.units import bytes_text, score_number
+from coterie.report.units import bytes_text, score_number, seconds_text
 
 
 def score_text(value: Spread, unit: float) -> str:
@@ -33,6 +33,7 @@ COLUMNS = (
     "up",
     "down",
     "seconds",
+    "predicted time",
 )
 DROP_FIRST = ("variance", "seconds", "by samples", "largest loss", "down", "gaining", "worst 10%", "up")
 """Columns that a narrow terminal goes without, in this order; the HTML page always has all."""
@@ -59,6 +60,7 @@ def cells(row: Row, unit: float) -> list[str]:
         bytes_text(row.up),
         bytes_text(row.down),
         f"{row.seconds:.1f}",
+        seconds_text(row.predicted.mean) if row.predicted else "",
     ]
 
 

@@ -16,6 +16,18 @@ def bytes_text(count: float) -> str:
     raise AssertionError
 
 
+def seconds_text(seconds: float) -> str:
+    """A time for people.
+
+    >>> seconds_text(0.25), seconds_text(75), seconds_text(5400), seconds_text(200000)
+    ('0.25 s', '75 s', '90 min', '56 h')
+    """
+    for unit, size in (("h", 3600.0), ("min", 60.0)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}" if seconds >= 20 * size else f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.3g} s"
+
+
 def score_number(value: float, unit: float, *, signed: bool = False) -> str:
     """A score for people: accuracies (unit 100) with two decimals, errors (unit 1) with three significant digits.
 

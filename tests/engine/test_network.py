@@ -1,0 +1,331 @@
+"""The predicted time of rounds: by hand on small federations, by properties on others; and drop-outs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from coterie import Federation, Training, load, simulate
+from coterie.algorithms.base import get_method
+from coterie.comparing import compare_into
+from coterie.coupling.graph import complete, from_matrix, ring
+from coterie.engine.network import (
+    ENGINES,
+    WINDOW,
+    Dropping,
+    Links,
+    Network,
+    carried,
+    forecast,
+    forecast_result,
+    forecast_run,
+    measure_gradient_seconds,
+    peer_time,
+    stalls,
+    star_time,
+)
+from coterie.engine.simulate import Simulator, drive
+from coterie.errors import InvalidInput
+from coterie.experiment import Experiment
+
+FREE: dict[str, Any] = {"work_seconds": 0, "message_seconds": 0, "round_seconds": 0, "slow_start": False}
+
+
+@pytest.fixture(autouse=True)
+def _nothing_but_payload(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Closed forms: no framing, no envelope."""
+    monkeypatch.setitem(ENGINES, "zenoh", ENGINES["zenoh"]._replace(framing=1.0, envelope=0))
+
+
+def links(latency: Any, up: Any = np.inf, down: Any = np.inf, gradient: Any = 0.0) -> Links:
+    return Links(*(np.asarray(a, float) for a in np.broadcast_arrays(latency, up, down, gradient)))
+
+
+def bill(rounds: int, up: Any, down: Any, gradients: Any) -> np.ndarray:
+    """The same round again and again."""
+    up, down, gradients = np.broadcast_arrays(up, down, gradients)
+    return np.array([(t, k, up[k], down[k], gradients[k]) for t in range(rounds) for k in range(len(up))])
+
+
+# -- by hand ------------------------------------------------------------------------------------------------------------------
+
+
+def test_two_clients_of_a_hub_by_hand() -> None:
+    rows = bill(3, [1000, 500], [2000, 2000], [10, 1])
+    found = star_time(Network(**FREE), rows, links([0.1, 0.01], [100, 1000], [200, 1e4], [0.5, 1.0]))
+    first = 0.1 + 2000 / 200 + 10 * 0.5 + 0.1 + 1000 / 100  # 25.2; the second needs 0.01 + 0.2 + 1 + 0.01 + 0.5
+    np.testing.assert_allclose(found.seconds, [first, 2 * first, 3 * first])
+    assert found.rounds.tolist() == [0, 1, 2]
+    np.testing.assert_allclose(found.after([0, 2]), [0, 2 * first])
+
+
+def test_latency_alone_is_one_round_trip() -> None:
+    assert star_time(Network(**FREE), bill(5, [8] * 4, 8, 0), links([0.1] * 4)).total == pytest.approx(5 * 0.2)
+
+
+def test_a_hub_shares_its_bandwidth() -> None:
+    rows, at = bill(1, [100] * 4, [300] * 4, 0), links([0.0] * 4)
+    assert star_time(Network(**FREE, hub_up=100.0), rows, at).total == pytest.approx(12.0)
+    assert star_time(Network(**FREE, hub_down=100.0), rows, at).total == pytest.approx(4.0)
+
+
+def test_a_hub_takes_answers_one_after_the_other() -> None:
+    quick = {**FREE, "message_seconds": 1.0, "round_seconds": 0.5}
+    rows = bill(1, [0] * 3, 0, 0)
+    assert star_time(Network(**quick), rows, links([0.0] * 3)).total == pytest.approx(3.5)
+    # The third comes when the others are long taken.
+    assert star_time(Network(**quick), rows, links([0.0, 0.0, 5.0])).total == pytest.approx(11.5)
+
+
+def test_a_ring_of_three_by_hand() -> None:
+    # Everybody sends 100 bytes to each of two neighbours; peer 0 works for 4 s, the others for 1 s; a message takes 1 s + 100 B / 50 B/s = 3 s.
+    rows = bill(2, [200] * 3, 200, 1)
+    found = peer_time(Network(**FREE), rows, links([1.0] * 3, 100.0, np.inf, [4.0, 1.0, 1.0]), ring(3))
+    # Round 0: 0 sends at 4, is heard at 7; the others send at 1, are heard at 4. Ready: 0 at 4, the others at 7.
+    # Round 1: 0 sends at 8, is heard at 11; the others send at 8, are heard at 11. Ready: all at 11.
+    np.testing.assert_allclose(found.seconds, [7, 11])
+
+
+def test_peers_wait_for_neighbours_only() -> None:
+    # A path 0 – 1 – 2 – 3: that 0 is slow reaches 3 two rounds later than 1.
+    weights = np.zeros((4, 4))
+    weights[[0, 1, 2], [1, 2, 3]] = weights[[1, 2, 3], [0, 1, 2]] = 1
+    at = links([0.0] * 4, np.inf, np.inf, [10.0, 1.0, 1.0, 1.0])
+    found = peer_time(Network(**FREE), bill(3, [1] * 4, 1, 1), at, from_matrix(weights))
+    np.testing.assert_allclose(found.seconds, [10, 20, 30])
+    rows = bill(3, [1] * 4, 1, 1)
+    only_first = rows[:, 0] == 0
+    rows[(rows[:, 1] == 0) & ~only_first, 4] = 1
+    np.testing.assert_allclose(peer_time(Network(**FREE), rows, links([0.0] * 4, gradient=[1.0] * 4), from_matrix(weights)).seconds, [1, 2, 3])
+
+
+def test_a_lonely_peer_waits_for_nobody() -> None:
+    weights = np.zeros((3, 3))
+    weights[0, 1] = weights[1, 0] = 1
+    found = peer_time(Network(**FREE), bill(2, [1, 1, 0], [1, 1, 0], 1), links([1.0] * 3, gradient=[1.0] * 3), from_matrix(weights))
+    np.testing.assert_allclose(found.seconds, [2, 4])
+
+
+def test_slow_start_by_hand() -> None:
+    inf, trip = np.array([np.inf]), np.array([0.1])
+    # Without a limit: 1, 2, 4, … windows per round trip, and no wait after the last.
+    for windows, trips in ((1, 0), (2, 1), (3, 1), (4, 2), (7, 2), (8, 3)):
+        np.testing.assert_allclose(stalls(np.array([windows * WINDOW]), inf, trip), [trips * 0.1])
+    # A link that a first window fills never waits.
+    np.testing.assert_allclose(stalls(np.array([1e9]), np.array([WINDOW / 0.2]), trip), [0.1])
+    # One window takes 0.04 s: gaps of 0.1, 0.1 − 0.04, 0.1 − 0.12 < 0 after it (a window is on the wire while its acknowledgements come).
+    gaps = [0.1 + 0.04 - 0.04 * 2**i for i in range(3)]
+    np.testing.assert_allclose(stalls(np.array([1e9]), np.array([WINDOW / 0.04]), trip), [sum(g for g in gaps if g > 0)])
+
+
+def test_a_short_pause_leaves_the_window_as_it_was() -> None:
+    size, inf, latency = np.array([38_440.0]), np.array([np.inf]), np.array([0.1])
+    network = Network()
+    for pause, seconds in ((0.3, 0.1), (0.5, 0.3), (10.0, 0.3), (np.inf, 0.3)):  # the timeout is 0.2 + 0.2 s
+        np.testing.assert_allclose(carried(network, size, inf, latency, pause), [seconds])
+    np.testing.assert_allclose(carried(network.replace(slow_start=False), size, inf, latency), [0.1])
+
+
+def test_training_alone_needs_no_network() -> None:
+    found = forecast(Network(**FREE), bill(2, [0, 0], 0, [1, 3]), get_method("local"), 2, links=links([9.0, 9.0], gradient=[1.0, 1.0]))
+    np.testing.assert_allclose(found.seconds, [3, 6])
+
+
+# -- properties ---------------------------------------------------------------------------------------------------------------
+
+
+def random_bill(rng: np.random.Generator, n: int, rounds: int = 4) -> np.ndarray:
+    up = rng.integers(1, 200_000, n)
+    return bill(rounds, up, rng.integers(1, 200_000, n), rng.integers(0, 50, n))
+
+
+@pytest.mark.parametrize("case", range(10))
+@pytest.mark.parametrize("method", ["fedavg", "dfedu"])
+def test_a_better_network_is_never_slower(method: str, case: int) -> None:
+    rng = np.random.default_rng(case)
+    n = 6
+    rows, graph = random_bill(rng, n), ring(n)
+    base = {
+        "latency": rng.uniform(0, 0.2),
+        "up": 10 ** rng.uniform(3, 7),
+        "down": 10 ** rng.uniform(3, 7),
+        "spread": rng.uniform(0, 1),
+        "jitter": 0.01,
+    }
+    worse = {key: value * (2 if key in ("latency", "jitter") else 0.5) for key, value in base.items() if key != "spread"}
+    time = lambda **options: forecast(Network(**options), rows, get_method(method), n, graph=graph).seconds  # noqa: E731
+    now = time(**base)
+    assert (np.diff(now, prepend=0) > 0).all()
+    for key, value in worse.items():
+        assert (time(**{**base, key: value}) >= now - 1e-9).all(), key
+    assert (time(**{**base, "gradient_seconds": 0.1}) >= now).all()
+
+
+@pytest.mark.parametrize("case", range(3))
+def test_it_does_not_matter_how_clients_are_numbered(case: int) -> None:
+    rng = np.random.default_rng(case)
+    n = 7
+    weights = np.triu(rng.random((n, n)) < 0.5, 1).astype(float)
+    weights += weights.T
+    rows = random_bill(rng, n)
+    at = links(rng.uniform(0, 0.1, n), rng.uniform(1e4, 1e6, n), rng.uniform(1e4, 1e6, n), rng.uniform(0, 0.01, n))
+    place = rng.permutation(n)  # client k becomes place[k]
+    order = np.argsort(place)
+    moved_rows = rows.copy()
+    moved_rows[:, 1] = place[rows[:, 1]]
+    moved = Links(*(a[order] for a in at))
+    np.testing.assert_allclose(star_time(Network(), moved_rows, moved).seconds, star_time(Network(), rows, at).seconds)
+    other = from_matrix(weights[np.ix_(order, order)])
+    np.testing.assert_allclose(peer_time(Network(), moved_rows, moved, other).seconds, peer_time(Network(), rows, at, from_matrix(weights)).seconds)
+
+
+def test_clients_differ_by_the_networks_seed() -> None:
+    a, b, c = Network(up=1e5, spread=0.5).links(9), Network(up=1e5, spread=0.5).links(9), Network(up=1e5, spread=0.5, seed=1).links(9)
+    assert all((x == y).all() for x, y in zip(a, b, strict=True))
+    assert len(set(a.latency)) == 9
+    assert np.isinf(a.down).all()
+    assert (a.up != c.up).all()
+    assert (Network(spread=0.5).links(9).gradient == 1e-3).all()
+    many = Network(latency=0.05, spread=0.7).links(4000).latency
+    assert np.median(many) == pytest.approx(0.05, rel=0.05)
+    assert np.log(many).std() == pytest.approx(0.7, rel=0.05)
+
+
+# -- drop-outs ----------------------------------------------------------------------------------------------------------------
+
+
+def test_drop_outs_belong_to_the_seed_and_are_nested() -> None:
+    small, large = Network(drop_out=0.1), Network(drop_out=0.3)
+    a = np.stack([small.away(3, t, 200) for t in range(20)])
+    assert (a == np.stack([small.away(3, t, 200) for t in range(20)])).all()
+    assert (a <= np.stack([large.away(3, t, 200) for t in range(20)])).all()
+    assert a.mean() == pytest.approx(0.1, abs=0.02)
+    assert (a != np.stack([small.away(4, t, 200) for t in range(20)])).any()
+    assert not Network().away(0, 0, 5).any()
+
+
+def test_waiting_for_a_drop_out_takes_as_long_as_it_lasts() -> None:
+    rows, at = bill(30, [1] * 4, 1, 0), links([0.0] * 4)
+    network = Network(**FREE, drop_out=0.1, drop_seconds=7.0)
+    found = np.diff(star_time(network, rows, at, seed=2).seconds, prepend=0)
+    hit = np.array([network.away(2, t, 4).any() for t in range(30)])
+    assert hit.any()
+    assert not hit.all()
+    np.testing.assert_allclose(found, np.where(hit, 7.0, 0.0), atol=1e-9)
+    impatient = network.replace(on_missing="go-on", patience=2.0, at_least=0.25)
+    np.testing.assert_allclose(np.diff(star_time(impatient, rows, at, seed=2).seconds, prepend=0), np.where(hit, 2.0, 0.0), atol=1e-9)
+    patient = network.replace(on_missing="go-on", patience=9.0)  # it is back before anybody gives up
+    assert not patient.changes_training
+    np.testing.assert_allclose(np.diff(star_time(patient, rows, at, seed=2).seconds, prepend=0), found)
+
+
+def test_peers_wait_for_drop_outs_too() -> None:
+    rows, at = bill(10, [4] * 4, 4, 0), links([0.0] * 4)
+    network = Network(**FREE, drop_out=0.1, drop_seconds=7.0)
+    waiting = peer_time(network, rows, at, complete(4)).total
+    hit = sum(network.away(0, t, 4).any() for t in range(10))
+    assert waiting == pytest.approx(7.0 * hit)
+    assert peer_time(network.replace(on_missing="go-on", patience=1.0), rows, at, complete(4)).total <= waiting
+
+
+@pytest.fixture(scope="module")
+def fed() -> Federation:
+    return load("digits", clients=6)
+
+
+GOING_ON = Network(drop_out=0.3, on_missing="go-on", patience=1.0, drop_seconds=60.0, at_least=0.3)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("fedavg", {"local_steps": 1}),
+        pytest.param("fedu", {"local_steps": 1}, marks=pytest.mark.slow),
+        pytest.param("pfedme", {"local_rounds": 1, "inner_steps": 1, "trains": "all"}, marks=pytest.mark.slow),
+    ],
+)
+def test_rounds_go_on_without_drop_outs(fed: Federation, name: str, options: dict[str, Any]) -> None:
+    training = Training(rounds=4, eval_every=4, batch_size=5, cohort=4)
+    method = get_method(name, options)
+    sim = Dropping.of(GOING_ON, method, fed, "mlr", training)
+    for _ in drive(sim):
+        pass
+    rows = sim.ledger.rows()
+    plain = simulate(method, fed, "mlr", **training.to_config()).ledger.rows()
+    gone = [GOING_ON.missing(0, t, plain[(plain[:, 0] == t) & (plain[:, 2] > 0), 1], 6) for t in range(4)]
+    expected = np.array([row for row in plain if not gone[row[0]][row[1]]])
+    np.testing.assert_array_equal(rows, expected)
+    assert 0 < len(rows) < len(plain)
+    assert forecast(GOING_ON, rows, method, 6, cohort=4).total >= sum(any(g[plain[plain[:, 0] == t, 1]]) for t, g in enumerate(gone)) * 1.0
+
+
+def test_a_round_without_somebody_is_that_of_the_others(fed: Federation) -> None:
+    """FedAvg without client k in its only round is FedAvg on a federation that never had it."""
+    training = Training(rounds=1, eval_every=1, sampling="full")
+    seed = next(s for s in range(100) if GOING_ON.missing(s, 0, np.arange(6), 6).sum() == 2)
+    training = training.replace(seed=seed)
+    method = get_method("fedavg", {"local_steps": 1})
+    sim = Dropping.of(GOING_ON, method, fed, "mlr", training)
+    sim.advance(1)
+    others = np.flatnonzero(~GOING_ON.missing(seed, 0, np.arange(6), 6))
+    alone = Simulator(method, fed.subset(others), "mlr", training)
+    alone.advance(1)
+    np.testing.assert_allclose(sim.hub.flat(), alone.hub.flat(), rtol=1e-5, atol=1e-7)
+    same = Dropping.of(GOING_ON, method, fed, "mlr", training.replace(store="host"))
+    same.advance(1)
+    np.testing.assert_allclose(same.hub.flat(), sim.hub.flat(), rtol=1e-6)
+
+
+def test_too_few_survivors_are_waited_for() -> None:
+    strict = GOING_ON.replace(at_least=1.0, drop_out=0.5)
+    assert not any(strict.missing(0, t, np.arange(6), 6).any() for t in range(20))
+
+
+# -- in experiments -----------------------------------------------------------------------------------------------------------
+
+
+CONFIG: dict[str, Any] = {
+    "data": {"name": "digits", "clients": 4},
+    "training": {"rounds": 2, "eval_every": 1, "batch_size": 5},
+    "network": {"latency": 0.1, "up": 1e4, "spread": 0.3},
+    "methods": [{"name": "fedavg", "local_steps": 1}],
+}
+
+
+def test_a_comparison_shows_the_predicted_time(tmp_path: Path) -> None:
+    experiment = Experiment.from_config(CONFIG)
+    assert Experiment.from_config(experiment.to_config()) == experiment
+    comparison = compare_into(experiment, tmp_path / "out", say=lambda s: None)
+    text = (tmp_path / "out" / "table.md").read_text()
+    assert "predicted time" in text
+    assert "Predicted time" in text
+    times = {row.label: row.predicted.mean for row in comparison.rows() if row.predicted}
+    assert times["Local"] < times["FedAvg"]
+    folder = next((tmp_path / "out" / "runs").glob("fedavg*"))
+    quick, slow = forecast_run(Network(up=1e7), folder), forecast_run(Network(up=1e3), folder)
+    assert quick.total < slow.total
+    assert quick.to_target([0, 1, 2], [0.0, 0.5, 1.0], 0.4) == quick.after(1)
+    assert quick.to_target([0, 1, 2], [0.0, 0.5, 1.0], 2.0) is None
+
+
+def test_a_result_in_memory(fed: Federation) -> None:
+    result = simulate(get_method("dfedu", {"local_steps": 1}), fed, "mlr", graph=ring(6), rounds=2, eval_every=2)
+    found = forecast_result(Network(latency=0.5), result)
+    assert found.total > 2 * 0.5
+    assert found.per_round > 0.5
+    assert 0 < measure_gradient_seconds(result.simulator, repeats=2) < 5
+
+
+def test_wrong_networks_are_refused() -> None:
+    for options in ({"latency": -1}, {"engine": "pigeon"}, {"drop_out": 2.0}, {"up": 0}, {"on_missing": "panic"}):
+        with pytest.raises(InvalidInput):
+            Network.from_config(options)
+    with pytest.raises(InvalidInput, match="network"):
+        Experiment.from_config({**CONFIG, "network": "fast"})
+    with pytest.raises(InvalidInput, match="graph"):
+        forecast(Network(), bill(1, [1], 1, 1), get_method("dfedu"), 1)
+    with pytest.raises(InvalidInput, match="one number for each of 3"):
+        forecast(Network(), bill(1, [1], 1, 1), get_method("fedavg"), 3, links=links([0.0]))
