@@ -20,6 +20,9 @@ OVER_COPIES = Stream(copies=True)
 SMALL = {"top-k": {"k": 2}, "random-k": {"k": 2}, "delta": {"k": 2}, "sketch": {"k": 2, "rows": 3}, "subspace": {"k": 3}, "dgc": {"k": 2}}
 
 
+compiled = jax.jit(transmit, static_argnums=(0,))
+
+
 def channel(name: str) -> Channel:
     return get_channel(name, SMALL.get(name, {}))
 
@@ -49,7 +52,7 @@ def test_a_wire_gives_what_a_compiled_round_gives(name: str, exchange: str) -> N
     for t, message in enumerate(messages(4)):
         wire = sender.send(message, reference, key(t), t)
         got = receiver.receive(wire, reference, key(t), t)
-        sent = transmit(stream, c, link, message, reference, key(t), t)
+        sent = compiled(stream, c, link, message, reference, key(t), t)
         link = sent.link
         assert len(wire) == int(sent.bytes)
         assert same(got, sent.arrived)

@@ -137,11 +137,12 @@ def trouble(world: World, rng: random.Random, until: float) -> None:
         world.at(t, (what | {"stop": partial(stopped, name, away), "cut": partial(cut, a, b, away)})[kind])
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 12))])
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(12))
 def test_never_stuck_and_whole_again(tmp_path: Path, seed: int) -> None:
     """Whatever happens in the first 25 seconds: all end, nothing is rejected, and in the end all edges count."""
     rng = random.Random(seed)
-    plan = make_plan(little(), channel=rng.choice(["plain", "delta"]), rounds=110, eval_every=1000, rules=GO_ON)
+    plan = make_plan(little(), channel=rng.choice(["plain", "delta"]), rounds=90, eval_every=1000, rules=GO_ON)
     world = World(plan, tmp_path, work=1.0)
     world.start()
     trouble(world, rng, 25.0)

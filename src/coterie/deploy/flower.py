@@ -350,8 +350,8 @@ class Desk:
             if site is None:
                 check_plan(known[0].plan.fingerprint, fingerprint)
             assert site is not None
-            data = site.load_data()
-            self._clients[fingerprint] = Client(site.plan, site.number, data, site.folder, share_scores=site.share_scores, say=self.say)
+            work = site.worker()
+            self._clients[fingerprint] = Client(site.plan, site.number, work, site.folder, share_scores=site.share_scores, say=self.say)
         return self._clients[fingerprint]
 
     def answer(self, content: RecordDict) -> RecordDict:

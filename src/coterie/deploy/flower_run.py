@@ -727,7 +727,7 @@ def export(path: Path, out: Path) -> list[Path]:
     site = Site.from_file(path.absolute())
     if not (site.folder / FILE).is_file():
         raise InvalidInput(f"{str(site.folder)!r} holds no models yet: the client has not answered a request of its hub.")
-    return Client(site.plan, site.number, site.load_data(), site.folder).export(out)
+    return Client(site.plan, site.number, site.worker(), site.folder).export(out)
 
 
 __all__ = ["Failed", "GaveUp", "export", "join", "register", "run", "up"]

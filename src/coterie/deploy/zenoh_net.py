@@ -262,7 +262,8 @@ class Net:
         place, session = self.place, self._session
         self._answerer = threading.Thread(target=self._answer_all, daemon=True, name="answers")
         self._answerer.start()
-        self._publishers, self._kept = {}, []
+        self._publishers = {}
+        self._kept: list[Any] = []
         for name in place.neighbours:
             self._publishers[name] = session.declare_publisher(
                 place.key(place.name, "to", name),
