@@ -30,7 +30,7 @@ def test_the_cap_holds_and_takes_as_many_gradients_as_plain_steps() -> None:
     assert (float(x[0]), int(count)) == (0.0625, 4)
 
 
-@pytest.mark.parametrize("steps", [5, pytest.param(2, marks=pytest.mark.slow), 12])
+@pytest.mark.parametrize("steps", [5, *(pytest.param(steps, marks=pytest.mark.slow) for steps in (2, 12))])
 @pytest.mark.parametrize(
     ("name", "options"), [("mlr", {"l2": 0.05}), ("mlp", {"hidden": "7,5", "l2": 0.01}), ("linear", {"l2": 0.1})], ids=["mlr", "mlp", "linear"]
 )

@@ -24,7 +24,7 @@ NAMES = sorted(METHODS)
 
 # One method of every kind: each exchange, several messages or one, with and without memory, a hub that addresses clients. Checks of machinery that
 # knows nothing of a method's equations run over these by default and over all with `pytest -m slow`, because compiling takes the time.
-KINDS = ("local", "global", "fedavg", "scaffold", "pfedme", "lp-proj-1", "mocha", "fedrep", "fedu", "dfedu", "graph-proj")
+KINDS = ("local", "global", "fedavg", "scaffold", "pfedme", "lp-proj-1", "mocha", "fedu", "dfedu")
 
 
 def thinned(labels: Iterable[str]) -> list[Any]:

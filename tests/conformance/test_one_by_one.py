@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from conformance_cases import SAMPLED, TRAINING, VARIANTS, assert_alike, model_for, samples_cohorts, small, uneven_graph, variant
@@ -16,8 +18,14 @@ TIGHT = {"rtol": 1e-10, "atol": 1e-12}
 ALIKE = ("local, epochs", "ditto, epochs", "rsa, epochs", "afl, median")
 
 
-@pytest.mark.parametrize("cohort", ["full", "sampled"])
-@pytest.mark.parametrize("label", [pytest.param(v, marks=pytest.mark.slow) if v in ALIKE else v for v in VARIANTS])
+def cases() -> list[Any]:
+    """Every variant with all clients and with some; by default a variant only with some, a method at its defaults with both."""
+    both = [(label, cohort) for label in VARIANTS for cohort in ("full", "sampled")]
+    long = {(label, cohort) for label, cohort in both if label in ALIKE or ("," in label and cohort == "full")}
+    return [pytest.param(*case, marks=pytest.mark.slow) if case in long else case for case in both]
+
+
+@pytest.mark.parametrize(("label", "cohort"), cases())
 def test_vectorised_equals_one_client_at_a_time(label: str, cohort: str, ragged: Federation) -> None:
     method = variant(label)
     if cohort == "sampled" and not samples_cohorts(method):

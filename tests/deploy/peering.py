@@ -199,7 +199,7 @@ class Town:
                 self.signal(name, signal.SIGKILL)
             self.running[name].wait(10)
 
-    def wait(self, *names: str, seconds: float = 240) -> dict[str, int]:
+    def wait(self, *names: str, seconds: float = 480) -> dict[str, int]:
         """Exit codes; fails, with the logs, when somebody takes longer."""
         end = time.monotonic() + seconds
         codes = {}
@@ -210,7 +210,7 @@ class Town:
                 raise AssertionError(f"{name} still runs after {seconds} s:\n{self.logs()}") from None
         return codes
 
-    def until(self, condition: Callable[[], bool], what: str, seconds: float = 120) -> None:
+    def until(self, condition: Callable[[], bool], what: str, seconds: float = 240) -> None:
         end = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < end, f"{what} did not happen in {seconds} s:\n{self.logs()}"

@@ -83,7 +83,7 @@ def killed_and_resumed_ends_the_same(chosen: Experiment, tmp_path: Path, rng: ra
     assert same_bits(models(cut, tmp_path / "a"), models(whole, tmp_path / "b"))
 
 
-@pytest.mark.parametrize("name", [pytest.param("pfedme", marks=pytest.mark.slow), "fedu", "lp-proj-1"])
+@pytest.mark.parametrize("name", ["fedu", *(pytest.param(name, marks=pytest.mark.slow) for name in ("pfedme", "lp-proj-1"))])
 def test_killed_at_random_moments_it_ends_with_the_same_bits(name: str, tmp_path: Path) -> None:
     killed_and_resumed_ends_the_same(CASES[name], tmp_path, random.Random(name), attempts=2)
 

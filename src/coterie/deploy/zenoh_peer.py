@@ -68,6 +68,7 @@ class Sight:
     news: float = float("-inf")
     """When something new was heard of it."""
     asking: bool = False
+    asked_at: float = 0.0
     ask_at: float = 0.0
     pause: float = ASK_AGAIN[0]
     fresh: bool = False
@@ -269,6 +270,11 @@ class Driver:
         self._looked = now
         if not self.peer.done:
             self._check_self()
+        for name, sight in self.sights.items():
+            if sight.asking and now - sight.asked_at > 2 * max(ANSWER_WITHIN, self.rules.patience):  # Zenoh should have said that there is no answer
+                sight.asking = False
+                if self.leap is not None:
+                    self.leap.pending.discard(name)
         refused = frozenset(self._refused()) & set(self.sights)
         for name in refused - self.refused:
             self.say(f"round {self.peer.t}: {name} is revoked; it is no longer heard nor told, and its edge is dropped.")
@@ -422,7 +428,7 @@ class Driver:
 
     def _ask(self, name: str) -> None:
         question = {"position": self.peer.position(name), "want": self.peer.wants(name)}
-        self.sights[name].asking = True
+        self.sights[name].asking, self.sights[name].asked_at = True, self.clock()
         self.net.ask(name, ("where", self.peer.t if self.peer.finished else -1), packed(json.dumps(question), ()), ANSWER_WITHIN)
 
     # -- edges that come back ---------------------------------------------------------------------------------------------
@@ -477,7 +483,7 @@ class Driver:
         """Ask one neighbour to count its edge again from `entry` on; from then on it is expected."""
         self.peer.expect(name, entry)
         self._post()
-        self.sights[name].asking = True
+        self.sights[name].asking, self.sights[name].asked_at = True, self.clock()
         self.net.ask(
             name,
             ("enter", entry),
@@ -615,5 +621,6 @@ def run_peer(site: Site, say: Callable[[str], None]) -> Peer:
         with Net(place, peer.largest * (peer.kept + 1)) as net:
             say(f"round {peer.t} of {peer.plan.training.rounds}, with {listed(place.neighbours)}.")
             Driver(peer, net, say=say, refused=passport.refused, check_self=passport.check).run()
+            say(f"this process told its neighbours {sum(net.sent.values())} bytes.")
         say(f"done: {peer.plan.training.rounds} rounds, {peer.ledger.up} bytes up, {peer.ledger.down} down.")
         return peer
