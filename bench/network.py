@@ -311,7 +311,8 @@ def compare(kind: str, hidden: int, rounds: int, folder: Path, settings: tuple[S
             continue
         (_, before), (setting, found), (_, after) = runs[-3:]
         free = [*before, *after]
-        network = Network(latency=setting.latency, up=setting.bandwidth, down=setting.bandwidth, gradient_seconds=gradient)
+        each = setting.bandwidth  # every participant has this, so the hub too
+        network = Network(latency=setting.latency, up=each, down=each, hub_up=each, hub_down=each, gradient_seconds=gradient)
         bare = steady(forecast_result(Network(latency=0.0, gradient_seconds=gradient, work_seconds=0.0), result))
         works.append(max(0.0, statistics.mean(free) - bare))
         real, middle = statistics.mean(found), statistics.median(found)

@@ -29,15 +29,28 @@ FRACTIONS = (0.0, 0.1, 0.2, 0.5, 0.8)
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One method under one attack at one fraction: the honest clients' mean score at each seed, None where the run collapsed, and when."""
+    """One method under one attack at one fraction: the honest clients' mean score at each seed, None where the run collapsed, and when.
+
+    `changes` are against the same seed's run in which nobody lies, on the very same clients: those that are honest at one fraction are not those
+    of another, and may have easier data.
+    """
 
     scores: tuple[float | None, ...]
     collapsed_at: tuple[int | None, ...]
+    changes: tuple[float | None, ...] = ()
 
     @classmethod
-    def of(cls, outcomes: Sequence[Outcome], liars: Sequence[NDArray[np.bool_]]) -> Cell:
-        scores = [None if o.collapsed else float(np.nanmean(np.where(lie, np.nan, o.last()))) for o, lie in zip(outcomes, liars, strict=True)]
-        return cls(tuple(scores), tuple(o.collapsed_at for o in outcomes))
+    def of(cls, outcomes: Sequence[Outcome], calm: Sequence[Outcome], liars: Sequence[NDArray[np.bool_]]) -> Cell:
+        scores = [_honest(o, lie) for o, lie in zip(outcomes, liars, strict=True)]
+        before = [_honest(o, lie) for o, lie in zip(calm, liars, strict=True)]
+        changes = () if outcomes is calm else tuple(None if s is None or b is None else s - b for s, b in zip(scores, before, strict=True))
+        return cls(tuple(scores), tuple(o.collapsed_at for o in outcomes), changes)
+
+    @property
+    def change(self) -> float | None:
+        """Mean over the seeds where neither run collapsed."""
+        kept = [c for c in self.changes if c is not None]
+        return float(np.mean(kept)) if kept else None
 
     @property
     def spread(self) -> Spread | None:
@@ -48,6 +61,10 @@ class Cell:
     @property
     def collapses(self) -> list[int]:
         return [t for t in self.collapsed_at if t is not None]
+
+
+def _honest(outcome: Outcome, liars: NDArray[np.bool_]) -> float | None:
+    return None if outcome.collapsed else float(np.nanmean(np.where(liars, np.nan, outcome.last())))
 
 
 @dataclasses.dataclass
@@ -115,8 +132,8 @@ def attack_into(
     for label, _ in labelled:
         for a in attacks:
             for f in fractions:
-                outcomes = found.get((label, a.name, f)) or found[label, "", 0.0]
-                cells[label, a.name, f] = Cell.of(outcomes, [draw_liars(s, clients, f) for s in seeds])
+                calm = found[label, "", 0.0]
+                cells[label, a.name, f] = Cell.of(found.get((label, a.name, f)) or calm, calm, [draw_liars(s, clients, f) for s in seeds])
     grid = Grid(experiment.name, [label for label, _ in labelled], [a.name for a in attacks], list(fractions), seeds, cells)
     write_text(folder / "table.md", attack_markdown(grid))
     write_text(folder / "report.html", attack_page(grid, experiment.to_toml()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from coterie.adversary import draw_liars, get_attack
@@ -53,12 +54,22 @@ def test_the_grid_is_complete_resumable_and_paired(tmp_path: Path) -> None:
     text = attack_markdown(grid)
     assert "## sign-flip" in text
     assert "| method | nobody lies | 40% liars |" in text
+    # The change in brackets is that of the very same clients.
+    assert all(cell.changes == () for (label, _, f), cell in grid.cells.items() if label == "Local" or f == 0)
+    harmed, calm = (
+        pq.read_table(tmp_path / "g/runs/fedavg" / run / "clients.parquet").to_pandas().query("split == 'test'").groupby("round").get_group(3)
+        for run in ("sign-flip-0.4-seed1", "unharmed-seed1")
+    )
+    both = harmed.merge(calm, on=["client", "view"])
+    assert set(both["client"]) == set(np.flatnonzero(~draw_liars(1, 5, 0.4)))
+    assert grid.cells["FedAvg", "sign-flip", 0.4].changes[1] == pytest.approx((both["score_x"] - both["score_y"]).mean())
 
 
 def test_a_collapse_is_said_with_its_round_and_never_a_number() -> None:
     assert cell_text(Cell((None, None), (7, 9))) == "collapsed at rounds 7–9"
     assert cell_text(Cell((0.5, None), (None, 3))) == "50.00; 1 of 2 collapsed at round 3"
-    assert cell_text(Cell((0.5, 0.6), (None, None))).startswith("55.00 ± 7.07")
+    assert cell_text(Cell((0.5, 0.6), (None, None))) == "55.00 ± 7.07"
+    assert cell_text(Cell((0.5, None), (None, 3), (-0.024, None))) == "50.00 (−2.4); 1 of 2 collapsed at round 3"
 
 
 def test_fairness_on_hand_made_numbers() -> None:

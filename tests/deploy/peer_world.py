@@ -39,7 +39,8 @@ class Port:
         return self.queue.pop(0) if self.queue else None
 
     def tell(self, name: str, facts: Mapping[str, Any], payload: bytes) -> None:
-        self.world.send(self.name, name, lambda port: port.put(Told(self.name, json.dumps(facts).encode(), payload)))
+        if not self.world.loses(self.name, name):
+            self.world.send(self.name, name, lambda port: port.put(Told(self.name, json.dumps(facts).encode(), payload)))
 
     def ask(self, name: str, question: Any, payload: bytes, timeout: float) -> None:
         world, open_ = self.world, [True]
@@ -66,8 +67,9 @@ class Port:
 class World:
     """Peers that live and die by a script: `world.at(seconds, what)`."""
 
-    def __init__(self, plan: Plan, folder: Path, work: float = 0.05) -> None:
-        self.plan, self.folder, self.work = plan, folder, work
+    def __init__(self, plan: Plan, folder: Path, work: float = 0.05, latency: float = LATENCY) -> None:
+        self.plan, self.folder, self.work, self.latency = plan, folder, work, latency
+        self.loses: Callable[[str, str], bool] = lambda sender, receiver: False
         self.now = 0.0
         self._order = itertools.count()
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
@@ -80,6 +82,8 @@ class World:
         self.wakes: dict[str, float] = {}
         self.busy: dict[str, float] = {}
         self.peers: dict[str, Peer] = {}
+        self.drivers: dict[str, Driver] = {}
+        """The last of each peer, also after its end."""
 
     # -- what happens ---------------------------------------------------------------------------------------------------
 
@@ -101,6 +105,7 @@ class World:
             self.wakes.pop(name, None)
             self.busy.pop(name, None)
             self.nodes[name] = Driver(peer, port, say=self._saying(name), refused=partial(self._refused_by, name), clock=lambda: self.now)
+            self.drivers[name] = self.nodes[name]
             self.wake(name)
             for other in peer.neighbours:
                 if other in self.nodes and self.linked(name, other):
@@ -156,11 +161,11 @@ class World:
                 what(target.net)  # type: ignore[arg-type]
                 self.wake(receiver)
 
-        self.at(self.now + LATENCY, arrive)
+        self.at(self.now + self.latency, arrive)
 
     def _meet(self, a: str, b: str, alive: bool) -> None:
         for x, y in ((a, b), (b, a)):
-            self.at(self.now + LATENCY, lambda x=x, y=y: self._saw(x, y, alive))
+            self.at(self.now + self.latency, lambda x=x, y=y: self._saw(x, y, alive))
 
     def _saw(self, who: str, whom: str, alive: bool) -> bool:
         if who in self.nodes and (not alive or whom in self.nodes):

@@ -77,6 +77,28 @@ def test_who_waits_gets_the_same_bit_for_bit(tmp_path: Path, channel: str) -> No
         np.testing.assert_array_equal(peer.ledger.rows(), world.peers[name].ledger.rows())
 
 
+@pytest.mark.parametrize("latency", [0.01, 4.0])
+def test_a_slow_link_carries_every_message_once(tmp_path: Path, latency: float) -> None:
+    """Who waits asks; a message that is on its way is not sent a second time for that, and the bill is what the wire carried."""
+    world = World(make_plan(little(), rounds=4), tmp_path, latency=latency)
+    world.start()
+    world.run(100)
+    assert world.ended == dict.fromkeys(NAMES), world.lines
+    assert {name: driver.carried.total() for name, driver in world.drivers.items()} == {name: peer.ledger.up for name, peer in world.peers.items()}
+
+
+def test_what_gets_lost_on_a_link_that_stands_is_asked_for_again(tmp_path: Path) -> None:
+    plan = make_plan(little(), rounds=6)
+    world = World(plan, tmp_path)
+    rng = random.Random(4)
+    world.loses = lambda sender, receiver: rng.random() < 0.3
+    world.start()
+    world.run(60)
+    assert world.ended == dict.fromkeys(NAMES), world.lines
+    assert all(same(peer, world.peers[name]) for name, peer in undisturbed(plan, tmp_path).items())
+    assert sum(driver.carried.total() for driver in world.drivers.values()) > sum(peer.ledger.up for peer in world.peers.values())
+
+
 @pytest.mark.parametrize("channel", ["plain", "delta"])
 def test_going_on_without_one_that_never_comes_back(tmp_path: Path, channel: str) -> None:
     plan = make_plan(little(), channel=channel, rounds=15, rules=GO_ON)

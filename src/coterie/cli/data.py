@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from coterie.coupling import graph as graphs
-from coterie.data import describe
-from coterie.data.given import load_named
 from coterie.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from coterie.data import describe
 
 app = typer.Typer(help="Data sets, splits and your own tables.", no_args_is_help=True)
 
@@ -38,7 +38,7 @@ def show(
     name: Annotated[str, typer.Argument(help="A data set (see `coterie data list`), or the path of your own table or folder.")],
     options: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Its options, e.g. clients=20 split=labels.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the split.")] = 0,
-    graph: Annotated[str | None, typer.Option(help=f"Draw this client graph too: {', '.join(k for k in graphs.KINDS if k != 'matrix')}.")] = None,
+    graph: Annotated[str | None, typer.Option(help="Draw this client graph too, e.g. complete, nearest or random-graph.")] = None,
     weight: Annotated[float, typer.Option(help="Weight of the graph's edges.")] = 1.0,
     neighbours: Annotated[int, typer.Option(help="Graph 'nearest': neighbours per client.")] = 2,
     probability: Annotated[float, typer.Option(help="Graph 'random-graph': probability of an edge.")] = 0.5,
@@ -46,6 +46,10 @@ def show(
     rows: Annotated[int, typer.Option(help="Clients listed one by one (0: none).", min=0)] = 20,
 ) -> None:
     """Print a data set's sizes, labels and heterogeneity, and draw its clients (PNG and HTML)."""
+    from coterie.coupling import graph as graphs
+    from coterie.data import describe
+    from coterie.data.given import load_named
+
     federation = load_named(name, options or [], seed)
     description = describe.describe(federation)
     coupling: Any = None
@@ -70,6 +74,8 @@ def show(
 
 
 def _clients(federation: Any, description: describe.Description, rows: int) -> Table:
+    from coterie.data import describe
+
     table = Table("client", "train", "validation", "test", "labels: training samples", title="clients")
     for name, sizes, labels in describe.client_rows(federation, description, rows):
         table.add_row(name, *map(str, sizes), labels)

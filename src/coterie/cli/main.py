@@ -37,10 +37,17 @@ def _cache() -> None:
     """Compiled programs are kept in the user's cache, unless COTERIE_NO_CACHE is set."""
     if os.environ.get("COTERIE_NO_CACHE"):
         return
-    from coterie.engine.compilation import use_cache
-
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    use_cache(base / "coterie" / "programs")
+    folder = base / "coterie" / "programs"
+    if "jax" in sys.modules:
+        from coterie.engine.compilation import use_cache
+
+        use_cache(folder)
+        return
+    # JAX reads these when it is imported, which many commands need not wait for.
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(folder))
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "0")
 
 
 def _apply(settings: list[str] | None, config: dict[str, Any]) -> None:

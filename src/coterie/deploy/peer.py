@@ -25,7 +25,6 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from safetensors.numpy import save_file
 
 from coterie.channel import link
 from coterie.channel.codec import Identity
@@ -36,9 +35,9 @@ from coterie.deploy.messages import Rejected
 from coterie.deploy.plan import Plan
 from coterie.deploy.state import Bundle
 from coterie.deploy.worker import Worker, absorbed, pulled
-from coterie.engine.files import write_json, write_table, writing
+from coterie.engine.files import write_json, write_table
 from coterie.engine.rounds import Row
-from coterie.engine.run import tensors
+from coterie.engine.run import write_models
 from coterie.errors import Diverged, InvalidInput
 from coterie.randomness import Role, per_client, stream
 from coterie.vector import Vector, all_finite
@@ -462,18 +461,8 @@ class Peer:
 
     def export(self, folder: Path) -> list[Path]:
         """Write the models as safetensors files, one per view."""
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InvalidInput(f"the folder {str(folder)!r} cannot be made: {error.strerror or error}.") from None
-        paths = []
-        for view, model in self.models().items():
-            path = folder / f"{view}.safetensors"
-            facts = {"client": str(self.number), "view": view, "method": self.method.name, "round": str(self.t), "model": self.plan.model.name}
-            with writing(path) as temporary:
-                save_file(tensors(model), temporary, metadata=facts)
-            paths.append(path)
-        return paths
+        facts = {"client": str(self.number), "method": self.method.name, "round": str(self.t), "model": self.plan.model.name}
+        return write_models(self.models(), facts, folder)
 
     def status(self) -> dict[str, Any]:
         """What `coterie status` shows."""

@@ -238,7 +238,6 @@ class Net:
         self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self.at_once: Callable[[Asked], bool] = lambda asked: False
         """Called from the answering thread; True when the question was answered there and needs no other thread."""
-        self.sent = Counter[str]()
         self.flooded = Counter[str]()
         self._waiting = Counter[str]()
         self._config = zenoh.Config.from_json5(json.dumps(place.config(largest)))
@@ -285,7 +284,6 @@ class Net:
     def tell(self, name: str, facts: Mapping[str, Any], payload: bytes) -> None:
         """Blocks while the link is full; a link that takes nothing for some seconds is closed by Zenoh."""
         self._publishers[name].put(payload, attachment=json.dumps(facts))
-        self.sent[name] += len(payload)
 
     def ask(self, name: str, question: Any, payload: bytes, timeout: float) -> None:
         """The answer comes as an event, in any case."""

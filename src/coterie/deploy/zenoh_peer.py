@@ -16,6 +16,7 @@ import contextlib
 import dataclasses
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -68,6 +69,8 @@ class Sight:
     news: float = float("-inf")
     """When something new was heard of it."""
     asking: bool = False
+    again: int = -1
+    """The round whose message it says it has told, and which is not here although that answer came after it: it got lost on the way."""
     asked_at: float = 0.0
     ask_at: float = 0.0
     pause: float = ASK_AGAIN[0]
@@ -117,6 +120,10 @@ class Driver:
         self.leap_at = 0.0
         self.ended = float("inf")
         self._announced = (-1, 0.0)
+        self.carried = Counter[str]()
+        """Bytes of the messages that this process has put on the wire: told, and given to those who asked."""
+        self._told: dict[str, frozenset[int]] = {}
+        """The rounds whose messages each neighbour was told over the link that stands now, of those that are kept."""
         self._post()
         net.at_once = self.at_once
 
@@ -160,10 +167,13 @@ class Driver:
 
     def _speak(self) -> None:
         t, wire = self.peer.begin()
-        self._post()
-        for name in self.peer.told:
-            if name not in self.refused:
-                self.net.tell(name, self.peer.position(name), wire)
+        there = [name for name in self.peer.told if self.sights[name].alive and name not in self.refused]  # who comes later asks
+        for name in there:
+            self._told[name] = frozenset({t, *(self._told.get(name, frozenset()) & self.peer.outbox.keys())})
+        self._post()  # before it is told: who asks meanwhile must not get it twice
+        for name in there:
+            self.net.tell(name, self.peer.position(name), wire)
+            self.carried["told"] += len(wire)
         self.said, self.since = t, self.clock()
         for name in self.peer.told:
             self.sights[name].pause = ASK_AGAIN[0]
@@ -317,7 +327,9 @@ class Driver:
         sight = self.sights[name]
         if alive != sight.alive:
             self.say(f"{name} is {'there' if alive else 'gone'}.")
-        sight.alive = alive
+        sight.alive, sight.again = alive, -1
+        self._told.pop(name, None)  # what was on its way may be lost
+        self._post()
         if alive:
             sight.acked, sight.pause, sight.ask_at = False, ASK_AGAIN[0], 0.0
             if not sight.asking:
@@ -387,6 +399,8 @@ class Driver:
                 if about >= self.rounds:
                     sight.acked = True
                 self._hear_all(name, found.get("rounds", []), wires)
+                told = found.get("told")
+                sight.again = want if isinstance(told, list) and (want := self.peer.wants(name)) in told else -1
         finally:
             if kind == "enter":
                 self._settle(name, about, answer)
@@ -403,31 +417,39 @@ class Driver:
         """Put up what any neighbour may be told at any time, while this thread works."""
         peer = self.peer
         positions = {name: peer.position(name) for name in self.sights if name not in self.refused}
-        self._board = (positions, dict(peer.outbox), peer.finished)
+        self._board = (positions, dict(peer.outbox), dict(self._told))
 
     def at_once(self, asked: Asked) -> bool:
-        """Called by another thread: answer questions that change nothing."""
-        positions, outbox, _ = self._board
+        """Called by another thread: answer questions that change nothing.
+
+        What was told over the link that stands is not said a second time, but named: on a slow link it is still on its way, and this answer comes
+        after it. Who has the answer but not the message asks for it again.
+        """
+        positions, outbox, told = self._board
         if asked.name not in positions:
             asked.answer(None)
             return True
         try:
             text, _ = unpacked(asked.payload, 0)
             question = read_json(text)
-            want = question.get("want")
+            want, again = question.get("want"), question.get("again")
         except Rejected:
             return False
         if type(want) is not int:
             return False
         rounds = sorted(r for r in outbox if r >= want) if positions[asked.name]["counts"] else []
-        reply = {"position": positions[asked.name], "rounds": rounds}
+        under_way = frozenset() if again is True else told.get(asked.name, frozenset())
+        on_its_way, rounds = [r for r in rounds if r in under_way], [r for r in rounds if r not in under_way]
+        reply = {"position": positions[asked.name], "rounds": rounds, "told": on_its_way}
         asked.answer(packed(json.dumps(reply), [outbox[r] for r in rounds]))
+        self.carried["given"] += sum(len(outbox[r]) for r in rounds)
         # The question says where the neighbour is: that is news for the other thread, which has nothing to answer any more.
         self.net.events.put(Asked(asked.name, asked.payload, lambda payload: None))
         return True
 
     def _ask(self, name: str) -> None:
-        question = {"position": self.peer.position(name), "want": self.peer.wants(name)}
+        want = self.peer.wants(name)
+        question = {"position": self.peer.position(name), "want": want, "again": self.sights[name].again == want}
         self.sights[name].asking, self.sights[name].asked_at = True, self.clock()
         self.net.ask(name, ("where", self.peer.t if self.peer.finished else -1), packed(json.dumps(question), ()), ANSWER_WITHIN)
 
@@ -620,7 +642,8 @@ def run_peer(site: Site, say: Callable[[str], None]) -> Peer:
         peer = Peer(site.plan, site.name, site.number, [n.who for n in site.neighbours], site.worker(), site.folder, say=say)
         with Net(place, peer.largest * (peer.kept + 1)) as net:
             say(f"round {peer.t} of {peer.plan.training.rounds}, with {listed(place.neighbours)}.")
-            Driver(peer, net, say=say, refused=passport.refused, check_self=passport.check).run()
-            say(f"this process told its neighbours {sum(net.sent.values())} bytes.")
+            driver = Driver(peer, net, say=say, refused=passport.refused, check_self=passport.check)
+            driver.run()
+            say(f"this process told its neighbours {driver.carried.total()} bytes.")
         say(f"done: {peer.plan.training.rounds} rounds, {peer.ledger.up} bytes up, {peer.ledger.down} down.")
         return peer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable
 
@@ -34,7 +35,9 @@ class Asking:
         assert not isinstance(hub.plan.clients, int)
         self.names = hub.plan.clients
         self.alive: set[str] = set()
-        self.asking: set[int] = set()
+        self.asking: dict[int, int] = {}
+        """Who has a question, and its number."""
+        self.questions = itertools.count()
         self.ask_at = dict.fromkeys(range(len(self.names)), 0.0)
         self.pause = dict.fromkeys(range(len(self.names)), PAUSES[0])
         self.refused: frozenset[str] = frozenset()
@@ -69,6 +72,7 @@ class Asking:
                 self.say(f"{event.name} is {'there' if event.alive else 'gone'}.")
                 (self.alive.add if event.alive else self.alive.discard)(event.name)
                 self.ask_at[self.names.index(event.name)] = 0.0
+                self.asking.pop(self.names.index(event.name), None)  # on a link that is no more
             elif isinstance(event, Asked):
                 event.answer(None)  # nobody asks a hub
             elif isinstance(event, Answered) and self.take(event):
@@ -77,15 +81,18 @@ class Asking:
     def ask(self, k: int) -> None:
         hub = self.hub
         request = hub.farewells()[k] if hub.done else hub.requests()[k]
-        self.asking.add(k)
+        self.asking[k] = next(self.questions)
         self.ask_at[k] = time.monotonic() + self.pause[k]
         self.pause[k] = min(2 * self.pause[k], PAUSES[1])
-        self.net.ask(self.names[k], (k, hub.t), packed(messages.envelope(request), request.frames), max(10.0, hub.plan.rules.patience))
+        # As long as its link stands a client is at work, or its answer is on its way: a slow link must not make a hub ask twice.
+        question = (k, hub.t, self.asking[k])
+        self.net.ask(self.names[k], question, packed(messages.envelope(request), request.frames), max(60.0, hub.plan.rules.give_up))
 
     def take(self, event: Answered) -> bool:
         """An answer, or the notice that there is none; True when it counts."""
-        hub, (k, t) = self.hub, event.question
-        self.asking.discard(k)
+        hub, (k, t, number) = self.hub, event.question
+        if self.asking.get(k) == number:
+            del self.asking[k]
         if event.payload is None or t != hub.t or event.name in self.refused:
             return False
         try:

@@ -15,11 +15,15 @@ if TYPE_CHECKING:
     from coterie.attacking import Cell, Grid
 
 
+BRACKETS = "In brackets: points against the same clients in the run where nobody lies; who is honest differs from share to share."
+
+
 def cell_text(cell: Cell) -> str:
-    """`87.10 ± 0.31`, `collapsed at round 7`, or both when only some seeds collapsed."""
+    """`87.10 ± 0.31 (−2.4)`, `collapsed at round 7`, or both when only some seeds collapsed."""
     parts = []
     if cell.spread is not None:
-        parts.append(f"{100 * cell.spread.mean:.2f}" + (f" ± {100 * cell.spread.std:.2f}" if cell.spread.count > 1 else ""))
+        change = "" if cell.change is None else f" ({100 * cell.change:+.1f})".replace("-", "−")
+        parts.append(f"{100 * cell.spread.mean:.2f}" + (f" ± {100 * cell.spread.std:.2f}" if cell.spread.count > 1 else "") + change)
     if cell.collapses:
         when = sorted(set(cell.collapses))
         rounds = f"round {when[0]}" if len(when) == 1 else f"rounds {when[0]}–{when[-1]}"
@@ -40,7 +44,8 @@ def attack_tables(grid: Grid) -> list[Table]:
     """One table per attack for the terminal."""
     out = []
     for attack in grid.attacks:
-        table = Table(title=f"{grid.title}, {attack}: honest clients' mean test accuracy in %", title_justify="left")
+        title = f"{grid.title}, {attack}: honest clients' mean test accuracy in % (points against the same clients when nobody lies)"
+        table = Table(title=title, title_justify="left")
         for i, name in enumerate(heads(grid)):
             table.add_column(name, justify="right" if i else "left")
         for line in lines(grid, attack):
@@ -50,7 +55,7 @@ def attack_tables(grid: Grid) -> list[Table]:
 
 
 def attack_markdown(grid: Grid) -> str:
-    parts = [f"# {grid.title}\n\nHonest clients' mean test accuracy in %, last round; seeds {', '.join(map(str, grid.seeds))}.\n"]
+    parts = [f"# {grid.title}\n\nHonest clients' mean test accuracy in %, last round; seeds {', '.join(map(str, grid.seeds))}. {BRACKETS}\n"]
     for attack in grid.attacks:
         rows = [heads(grid), ["---"] * (len(grid.fractions) + 1), *lines(grid, attack)]
         parts.append(f"## {attack}\n\n" + "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n")
@@ -91,6 +96,6 @@ def attack_page(grid: Grid, config: str = "") -> str:
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{e(grid.title)} under attack · coterie</title>'
         f"<style>{STYLE}</style></head><body><h1>{e(grid.title)} under attack</h1><p>Honest clients' mean test accuracy in %, last round, "
-        f"seeds {', '.join(map(str, grid.seeds))}. Local trains alone with equal gradient steps. A cross marks runs that collapsed.</p>"
+        f"seeds {', '.join(map(str, grid.seeds))}. Local trains alone with equal gradient steps. A cross marks runs that collapsed. {BRACKETS}</p>"
         f"<figure>{attack_figure(grid)}</figure>{tables}" + (f"<h2>Experiment</h2><pre>{e(config)}</pre>" if config else "") + "</body></html>\n"
     )
