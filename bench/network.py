@@ -8,9 +8,9 @@ is a line that every packet between participants goes through once, in the route
 back (`delay-line` below), because the kernel here lacks netem. What runs is `coterie peer` (Zenoh over TLS with certificates on both sides),
 with a probe that notes when a round ends.
 
-The processes start once; then the links change under them. Rounds without latency and limit, before and after each setting, give what a round costs
-besides the network on this machine; with the time of a gradient (measured apart) that is all the prediction is told. The first rounds of every
-setting are left out.
+Every setting has a federation of its own, started on that network: what TCP knows of a link depends on what went before. Rounds without latency
+and limit, before and after each setting, give what a round costs besides the network on this machine; with the time of a gradient (measured
+apart) that is all the prediction is told. The first rounds, which compile, are left out.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import fcntl
 import json
 import os
 import select
+import shutil
 import signal
 import statistics
 import struct
@@ -29,7 +30,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,7 +37,7 @@ from typing import Any, NamedTuple
 HERE = Path(__file__).resolve()
 ROUTER, PREFIX = "cotr", "cot"
 WARM_UP = 2
-"""Rounds after a change of the network that are not measured."""
+"""Rounds that are not measured."""
 MBIT = 125_000.0
 
 
@@ -227,8 +227,8 @@ def finished(times: list[Path]) -> list[float]:
     return [max(moment) for moment in zip(*(e for e in ends), strict=False)]
 
 
-def measured(kind: str, plan_of: tuple[Any, Any, list[Path]], settings: tuple[Setting, ...], rounds: int) -> Iterator[tuple[Setting, list[float]]]:
-    """Under each setting the seconds of so many rounds."""
+def measured(kind: str, plan_of: tuple[Any, Any, list[Path]], setting: Setting, rounds: int) -> list[float]:
+    """The seconds of so many rounds of a federation that was started on this network."""
     configs = plan_of[2]
     # Where a round ends: at the hub, or when the last peer has it.
     times = [c.with_suffix(".times") for c in configs if kind == "peers" or c.stem == "hub"]
@@ -238,26 +238,25 @@ def measured(kind: str, plan_of: tuple[Any, Any, list[Path]], settings: tuple[Se
         "JAX_COMPILATION_CACHE_DIR": str(configs[0].parent / "cache"),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     }
+    for config in configs:
+        shutil.rmtree(config.with_name(f"{config.stem}-state"), ignore_errors=True)
+        config.with_suffix(".times").unlink(missing_ok=True)
     with contextlib.ExitStack() as stack:
         lab = stack.enter_context(Lab(len(configs)))
+        lab.shape(setting)
         running = []
         for k, config in enumerate(configs):
             log = stack.enter_context(config.with_suffix(".log").open("w"))
             command = inside(lab.names[k], sys.executable, str(HERE), "take-part", str(config), str(config.with_suffix(".times")))
             running.append(subprocess.Popen(command, env=environment, stderr=log, stdout=log))
             stack.callback(_end, running[-1])
-        for setting in settings:
-            changed = time.monotonic()
-            lab.shape(setting)
-            first = len(finished(times)) + WARM_UP
-            deadline = time.monotonic() + 900
-            while len(ends := finished(times)) < first + rounds + 1:
-                if time.monotonic() > deadline or any(process.poll() is not None for process in running):
-                    raise SystemExit("\n".join(config.with_suffix(".log").read_text()[-2000:] for config in configs))
-                time.sleep(0.5)
-            mine = ends[first : first + rounds + 1]
-            assert setting == settings[0] or mine[0] > changed, "these rounds belong to an earlier setting"
-            yield setting, [b - a for a, b in pairwise(mine)]
+        deadline = time.monotonic() + 900
+        while len(ends := finished(times)) < WARM_UP + rounds + 1:
+            if time.monotonic() > deadline or any(process.poll() is not None for process in running):
+                raise SystemExit("\n".join(config.with_suffix(".log").read_text()[-2000:] for config in configs))
+            time.sleep(0.5)
+        mine = ends[WARM_UP : WARM_UP + rounds + 1]
+        return [b - a for a, b in pairwise(mine)]
 
 
 def _end(process: subprocess.Popen[Any]) -> None:
@@ -302,15 +301,10 @@ def compare(kind: str, hidden: int, rounds: int, folder: Path, settings: tuple[S
     print("| latency, one way | bandwidth | s/round without either | predicted s/round | measured s/round | predicted / measured | with the preset |")
     print("|---|---|---|---|---|---|---|")
     # What a round costs besides the network drifts with what else the machine does: it is measured right before and right after each setting.
-    order = (FREE, *(s for setting in settings for s in (setting, FREE)))
-    runs: list[tuple[Setting, list[float]]] = []
-    works = []
-    for run in measured(kind, plan_of, order, rounds):
-        runs.append(run)
-        if len(runs) < 3 or len(runs) % 2 == 0:
-            continue
-        (_, before), (setting, found), (_, after) = runs[-3:]
-        free = [*before, *after]
+    works, before = [], measured(kind, plan_of, FREE, rounds)
+    for setting in settings:
+        found, after = measured(kind, plan_of, setting, rounds), measured(kind, plan_of, FREE, rounds)
+        free, before = [*before, *after], after
         each = setting.bandwidth  # every participant has this, so the hub too
         network = Network(latency=setting.latency, up=each, down=each, hub_up=each, hub_down=each, gradient_seconds=gradient)
         bare = steady(forecast_result(Network(latency=0.0, gradient_seconds=gradient, work_seconds=0.0), result))
@@ -341,15 +335,17 @@ def main() -> None:
     if sys.argv[1:2] == ["take-part"]:
         return take_part(Path(sys.argv[2]), Path(sys.argv[3]))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("kinds", nargs="*", default=["peers", "star"], choices=["peers", "star"])
+    parser.add_argument("kinds", nargs="*", metavar="peers|star", help="nothing: both")
     parser.add_argument("--rounds", type=int, default=10, help="measured under each setting")
     parser.add_argument("--hidden", type=int, default=[128], nargs="*", help="hidden units of the model: 128 give messages of 38 kB, 512 of 154 kB")
     parser.add_argument("--settings", type=int, nargs="*", help="numbers of the settings; nothing: all")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that everything is taken down
+    if strange := set(given.kinds) - {"peers", "star"}:
+        parser.error(f"{strange.pop()!r} is neither 'peers' nor 'star'")
     chosen = tuple(SETTINGS[i] for i in given.settings) if given.settings else SETTINGS
     with tempfile.TemporaryDirectory(prefix="coterie-network-") as folder:
-        for kind in given.kinds:
+        for kind in given.kinds or ("peers", "star"):
             for hidden in given.hidden:
                 compare(kind, hidden, given.rounds, Path(folder) / f"{kind}-{hidden}", chosen)
 

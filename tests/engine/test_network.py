@@ -18,7 +18,7 @@ from coterie.engine.network import (
     Dropping,
     Links,
     Network,
-    carried,
+    Wires,
     forecast,
     forecast_result,
     forecast_run,
@@ -121,12 +121,32 @@ def test_slow_start_by_hand() -> None:
     np.testing.assert_allclose(stalls(np.array([1e9]), np.array([WINDOW / 0.04]), trip), [sum(g for g in gaps if g > 0)])
 
 
-def test_a_short_pause_leaves_the_window_as_it_was() -> None:
-    size, inf, latency = np.array([38_440.0]), np.array([np.inf]), np.array([0.1])
-    network = Network()
-    for pause, seconds in ((0.3, 0.1), (0.5, 0.3), (10.0, 0.3), (np.inf, 0.3)):  # the timeout is 0.2 + 0.2 s
-        np.testing.assert_allclose(carried(network, size, inf, latency, pause), [seconds])
-    np.testing.assert_allclose(carried(network.replace(slow_start=False), size, inf, latency), [0.1])
+def test_a_window_by_hand() -> None:
+    """A message of 2.5 windows over 0.1 s one way: a window, a wait of a round trip, and the rest; later, it depends on the silence."""
+    one, size, inf, latency = np.array([0]), np.array([2.5 * WINDOW]), np.array([np.inf]), np.array([0.1])
+
+    def after(pause: float) -> float:
+        wires = Wires(Network(), 1)
+        assert wires.carry(one, np.array([5.0]), size, inf, latency) == pytest.approx(0.3)
+        assert wires.window == pytest.approx(3 * WINDOW)  # twice the larger flight: 1 and 1.5 windows
+        assert wires.last == pytest.approx(5.2)  # it ends to send a round trip after it began
+        return float(wires.carry(one, np.array([5.2 + pause]), size, inf, latency)[0])
+
+    assert after(0.39) == pytest.approx(0.1)  # the timeout is 0.2 + 0.2 s: the window holds
+    assert after(0.41) == pytest.approx(0.3)  # halved to 1.5 windows
+    assert after(100.0) == pytest.approx(0.3)
+    assert Wires(Network(slow_start=False), 1).carry(one, np.array([0.0]), size, inf, latency) == pytest.approx(0.1)
+
+
+def test_a_window_grows_no_further_than_messages_fill_it() -> None:
+    one, inf, latency = np.array([0]), np.array([np.inf]), np.array([0.1])
+    wires = Wires(Network(), 1)
+    for t in range(20):
+        wires.carry(one, np.array([t / 10]), np.array([0.6 * WINDOW]), inf, latency)
+    assert wires.window == pytest.approx(1.2 * WINDOW)
+    for t in range(20, 40):
+        wires.carry(one, np.array([t / 10]), np.array([40 * WINDOW]), inf, latency)
+    assert wires.window == pytest.approx(80 * WINDOW)
 
 
 def test_training_alone_needs_no_network() -> None:

@@ -12,9 +12,9 @@ The time is worked out from the byte bill (round, client, up, down, gradients), 
 Star: the hub asks; every client receives, works and answers; the hub takes the answers one after the other. A round ends with the slowest.
 Peers: a peer begins a round when the messages of all its neighbours for the round before have come; nobody waits for anybody else.
 
-A message of b bytes takes latency + b / bandwidth, and what TCP loses by a window that shrank while it had nothing to send (`stalls`). Links
-differ from client to client by `spread`, drawn once by the network's own seed; drop-outs and jitter by the run's seed and the round: the same for
-every method.
+A message of b bytes takes latency + b / bandwidth, and what TCP waits for acknowledgements while its window is smaller than the message
+(`Wires`). Links differ from client to client by `spread`, drawn once by the network's own seed; drop-outs and jitter by the run's seed and the round:
+the same for every method.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ Array = NDArray[Any]
 WINDOW = 14_600.0
 """Bytes that TCP sends before the first acknowledgement: ten segments (RFC 6928)."""
 TIMEOUT = 0.2
-"""Seconds over a round trip after which a pause halves TCP's window (RFC 2861; Linux' shortest retransmission timeout). Reno and CUBIC, not BBR."""
+"""Seconds over a round trip after which a sender's silence halves its window, and again after as long (RFC 2861; Linux' shortest retransmission
+timeout). Reno and CUBIC, not BBR."""
 
 
 class Costs(NamedTuple):
@@ -91,7 +92,7 @@ class Network(Options):
     work_seconds: float | None = option(None, "of a client per round beside its gradients; nothing: the engine's, which is rough", low=0, static=True)
     message_seconds: float | None = option(None, "of a hub (or peer) per message that it takes in; nothing: the engine's", low=0, static=True)
     round_seconds: float | None = option(None, "of a hub (or peer) per round; nothing: the engine's", low=0, static=True)
-    slow_start: bool = option(True, "whether TCP's window shrinks while there is nothing to send")
+    slow_start: bool = option(True, "whether TCP's window begins small, and shrinks while there is nothing to send")
 
     @property
     def costs(self) -> Costs:
@@ -180,15 +181,34 @@ def stalls(size: Array, bandwidth: Array, trip: Array, window: Any = WINDOW) -> 
     return np.asarray(np.clip(gaps * (trip + first) - (2.0**gaps - 1) * first, 0, None))
 
 
-def carried(network: Network, size: Array, bandwidth: Array, latency: Array, pause: Any = np.inf) -> Array:
-    """Seconds that messages of `size` payload bytes take from end to end, on connections that were silent for `pause` seconds."""
-    on_wire = size * network.costs.framing + network.costs.envelope
-    plain = latency + on_wire / bandwidth
-    if not network.slow_start:
-        return np.asarray(plain)
-    # The message before, as long as this one, left a window that holds it; every timeout of silence halves that.
-    halvings = np.minimum(np.floor(pause / (TIMEOUT + 2 * latency)), 60)
-    return np.asarray(plain + stalls(on_wire, bandwidth, 2 * latency, np.maximum(WINDOW, on_wire / 2.0**halvings)))
+class Wires:
+    """One direction of so many connections: how far TCP trusts each, and when it last put something on it.
+
+    A window begins at ten segments, grows by what is acknowledged while messages fill it (slow start, to twice the largest flight at most), and is
+    halved for every timeout that its sender was silent, counted from the last byte that it sent.
+    """
+
+    def __init__(self, network: Network, count: int) -> None:
+        self.network = network
+        self.window, self.last = np.full(count, WINDOW), np.full(count, -np.inf)
+
+    def carry(self, which: Array, start: Array, size: Array, bandwidth: Array, latency: Array) -> Array:
+        """Seconds from end to end for messages of `size` payload bytes that are sent at `start` on connections `which`."""
+        network, trip = self.network, 2 * latency
+        on_wire = size * network.costs.framing + network.costs.envelope
+        if not network.slow_start:
+            return np.asarray(latency + on_wire / bandwidth)
+        timeout = TIMEOUT + trip + on_wire / bandwidth  # acknowledgements come later the more of its own bytes are queued before the narrowest link
+        halvings = np.minimum(np.floor(np.maximum(start - self.last[which], 0) / timeout), 60)
+        window = np.maximum(np.minimum(WINDOW, self.window[which]), self.window[which] / 2.0**halvings)
+        waits = stalls(on_wire, bandwidth, trip, window)
+        flights = np.maximum(np.ceil(np.log2(on_wire / window + 1) - 1e-9), 1)
+        # The last flight holds what is left, the one before it 2^(flights − 2) windows.
+        largest = np.maximum(on_wire - (2.0 ** (flights - 1) - 1) * window, np.where(flights > 1, 2.0 ** (flights - 2) * window, 0))
+        self.window[which] = np.maximum(window, np.minimum(window + on_wire, 2 * largest))
+        spent = waits + on_wire / bandwidth
+        self.last[which] = start + spent
+        return np.asarray(latency + spent)
 
 
 def _by_round(rows: Array) -> list[tuple[int, Array]]:
@@ -200,23 +220,33 @@ def _by_round(rows: Array) -> list[tuple[int, Array]]:
 def star_time(network: Network, rows: Array, links: Links, *, seed: int = 0, cohort: int | None = None) -> Forecast:
     """Rounds around a hub, from the byte bill. `cohort`: clients sampled per round (nothing: all)."""
     clients, costs = len(links.latency), network.costs
-    ends, now, last = [], 0.0, np.inf
+    ends, now = [], 0.0
+    wires = Wires(network, clients), Wires(network, clients)
     for t, part in _by_round(rows):
         who, up, down, gradients = part[:, 1].astype(int), *part[:, 2:5].T.astype(float)
         members = sampled(seed, t, clients, cohort) if network.drop_out else who
-        last = _star_round(network, t, who, up, down, gradients, links, seed, members, last) + costs.round_seconds
-        now += last
+        now = _star_round(network, t, who, up, down, gradients, links, seed, members, wires, now) + costs.round_seconds
         ends.append((t, now))
     return _forecast(ends)
 
 
 def _star_round(
-    network: Network, t: int, who: Array, up: Array, down: Array, gradients: Array, links: Links, seed: int, cohort: Array, pause: float
+    network: Network,
+    t: int,
+    who: Array,
+    up: Array,
+    down: Array,
+    gradients: Array,
+    links: Links,
+    seed: int,
+    cohort: Array,
+    wires: tuple[Wires, Wires],
+    start: float,
 ) -> float:
-    """Seconds from asking until the hub has taken the last answer."""
+    """When the hub, which asks at `start`, has taken the last answer."""
     clients, costs = len(links.latency), network.costs
     away, missing = network.away(seed, t, clients), network.missing(seed, t, cohort, clients)
-    waited = network.patience if missing[cohort].any() else 0.0
+    waited = start + (network.patience if missing[cohort].any() else 0.0)
     there = ~missing[who]
     who, up, down, gradients = who[there], up[there], down[there], gradients[there]
     if not len(who):
@@ -225,14 +255,10 @@ def _star_round(
     jitter = network._jitters(seed, t, (2, clients))[:, who]
     to_client = np.minimum(links.down[who], (network.hub_up or np.inf) / share)
     to_hub = np.minimum(links.up[who], (network.hub_down or np.inf) / share)
-    arrive = (
-        carried(network, down, to_client, latency, pause)
-        + gradients * links.gradient[who]
-        + costs.work_seconds
-        + carried(network, up, to_hub, latency, pause)
-        + jitter.sum(0)
-        + network.drop_seconds * away[who]
-    )
+    begun = np.full(len(who), start)
+    asked = begun + wires[0].carry(who, begun, down, to_client, latency) + jitter[0]
+    done = asked + gradients * links.gradient[who] + costs.work_seconds + network.drop_seconds * away[who]
+    arrive = done + wires[1].carry(who, done, up, to_hub, latency) + jitter[1]
     # The hub takes answers one after the other: the last of those that came i-th or later cannot be done before they are all taken.
     taken = np.sort(arrive) + costs.message_seconds * np.arange(len(who), 0, -1)
     return max(waited, float(taken.max()))
@@ -251,20 +277,21 @@ def peer_time(network: Network, rows: Array, links: Links, graph: Graph, *, seed
     latency = (own.latency[source] + own.latency[to]) / 2
     bandwidth = np.minimum(own.up[source] / degree[source], own.down[to] / degree[to])
     social = graph.degrees > 0
-    ready, ends, pause = np.zeros(graph.clients), [], np.full(graph.clients, np.inf)
+    ready, ends = np.zeros(graph.clients), []
+    wires, edges = Wires(network, len(source)), np.arange(len(source))
     for t, part in _by_round(rows):
         part = part[np.argsort(part[:, 1])]
         up, gradients = part[:, 2].astype(float), part[:, 4].astype(float)
         away = network.away(seed, t, clients)[members]
         sent = ready + gradients * own.gradient + costs.work_seconds + network.drop_seconds * away
-        came = sent[source] + carried(network, (up / degree)[source], bandwidth, latency, pause[source]) + network._jitters(seed, t, (len(source),))
+        taking = wires.carry(edges, sent[source], (up / degree)[source], bandwidth, latency) + network._jitters(seed, t, (len(source),))
+        came = sent[source] + taking
         if network.changes_training:
             came = np.where(away[source], np.minimum(came, sent[to] + network.patience), came)
         last = sent.copy()
         if len(source):
             last[social] = np.maximum(sent[social], np.maximum.reduceat(came, start[social]))
-        before, ready = ready, last + costs.message_seconds * graph.degrees + costs.round_seconds
-        pause = ready - before
+        ready = last + costs.message_seconds * graph.degrees + costs.round_seconds
         ends.append((t, float(ready.max())))
     return _forecast(ends)
 
