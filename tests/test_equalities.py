@@ -54,13 +54,15 @@ def test_graph_proj_with_identity_and_p_2_is_fedu(hub: bool, fedu: NDArray[Any],
     np.testing.assert_allclose(flat(coterie.GraphProj(**STEPS, eta=0.3, projection="identity", hub=hub), ragged, graph), fedu, **SAME)
 
 
-@pytest.mark.parametrize("p", [1.5, 2.0])
+@pytest.mark.parametrize("p", [1.5, pytest.param(2.0, marks=pytest.mark.slow)])
 def test_graph_proj_with_hub_is_graph_proj_between_peers(p: float, ragged: Federation, graph: Graph) -> None:
     make = lambda hub: coterie.GraphProj(**STEPS, eta=0.3, dsub=4, p=p, hub=hub)  # noqa: E731
     np.testing.assert_allclose(flat(make(True), ragged, graph), flat(make(False), ragged, graph), **SAME)
 
 
-@pytest.mark.parametrize("options", [{}, {"cohort": 2}, {"sampling": "full"}], ids=["full cohort", "sampled", "exact gradients"])
+@pytest.mark.parametrize(
+    "options", [pytest.param({}, marks=pytest.mark.slow), {"cohort": 2}, {"sampling": "full"}], ids=["full cohort", "sampled", "exact gradients"]
+)
 def test_lp_proj_with_identity_and_p_2_is_pfedme(options: dict[str, Any], ragged: Federation) -> None:
     shared: dict[str, Any] = {"lam": 1.2, "lr": 0.2, "personal_lr": 0.1, "local_rounds": 2, "inner_steps": 3, "beta": 0.9}
     projected = flat(coterie.LpProj(**shared, p=2.0, projection="identity"), ragged, **options)

@@ -111,7 +111,9 @@ def test_labels_are_poisoned_for_liars_only(ragged: Federation) -> None:
     assert set(owner[changed]) <= set(np.flatnonzero(drawn.liars))
 
 
-@pytest.mark.parametrize(("method", "name"), [("fedavg", "alie"), ("fedu", "gaussian"), ("fedu", "random-labels")])
+@pytest.mark.parametrize(
+    ("method", "name"), [("fedavg", "alie"), pytest.param("fedu", "gaussian", marks=pytest.mark.slow), ("fedu", "random-labels")]
+)
 def test_vectorised_equals_one_by_one_under_attack(method: str, name: str, ragged: Federation) -> None:
     chosen = coterie.get_method(method, {"local_steps": 2, **({"neighbours": "all"} if method == "fedu" else {})})
     attack = get_attack(name, {"fraction": 0.4, "start": 1})

@@ -110,8 +110,14 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], int]] = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("kind", ["softmax", "squares"])
+@pytest.mark.parametrize(
+    ("kind", "case"),
+    [
+        pytest.param(kind, case, marks=[] if (kind, case) in (("softmax", "slow, dropping, sampled"), ("squares", "plain")) else [pytest.mark.slow])
+        for kind in ("softmax", "squares")
+        for case in CASES
+    ],
+)
 def test_the_objective_is_that_of_a_direct_solve(kind: str, case: str, ragged: Federation, linear: Federation) -> None:
     federation = ragged if kind == "softmax" else linear
     options, more, rounds = CASES[case]

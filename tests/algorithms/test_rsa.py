@@ -18,7 +18,11 @@ from coterie.algorithms.rsa import sign
 from coterie.vector import Vector
 
 
-@pytest.mark.parametrize(("steps", "training"), [(1, {"cohort": 3}), (3, {"sampling": "full"})], ids=["one step, sampled", "three steps on all data"])
+@pytest.mark.parametrize(
+    ("steps", "training"),
+    [(1, {"cohort": 3}), pytest.param(3, {"sampling": "full"}, marks=pytest.mark.slow)],
+    ids=["one step, sampled", "three steps on all data"],
+)
 def test_it_is_lp_proj_1_with_the_identity(steps: int, training: dict[str, Any], ragged: Federation) -> None:
     """w + (1/S) Σ η λ sign(x_k − w) there, w − μ₀ λ Σ sign(w − x_k) here: the same for η = μ₀ S. lp-proj takes its K steps on one batch."""
     lam, lr, hub_lr = 0.3, 0.1, 0.02
@@ -43,7 +47,7 @@ def huber(points: NDArray[Any], b: NDArray[Any], lam: float, decay: float, level
     return (low + high) / 2
 
 
-@pytest.mark.parametrize("decay", [0.0, 0.5])
+@pytest.mark.parametrize("decay", [pytest.param(0.0, marks=pytest.mark.slow), 0.5])
 def test_it_reaches_hubers_location(decay: float) -> None:
     """min over x of (b/2)‖x − ŵ‖² + λ‖x − w‖₁ pulls ŵ towards w by at most λ/b, and w is where these pulls (and δw) cancel.
 

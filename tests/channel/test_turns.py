@@ -73,8 +73,8 @@ def flat(result: Any) -> Any:
     ("method", "cohort"),
     [
         (coterie.FedU(lr=0.1, local_steps=2, eta=0.3, neighbours="all"), 3),
-        (coterie.DFedU(lr=0.1, local_steps=2, eta=0.3), None),
-        (coterie.PFedMe(lr=0.1, local_rounds=2, inner_steps=2), 3),
+        pytest.param(coterie.DFedU(lr=0.1, local_steps=2, eta=0.3), None, marks=pytest.mark.slow),
+        pytest.param(coterie.PFedMe(lr=0.1, local_rounds=2, inner_steps=2), 3, marks=pytest.mark.slow),
     ],
     ids=lambda v: getattr(v, "name", ""),
 )

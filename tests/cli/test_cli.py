@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import typer
 
 from coterie import METHODS, MODELS
 from coterie.cli import main
@@ -48,6 +49,16 @@ def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
         return code, said.out, said.err
 
     return call
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt(), typer.Exit(4)], ids=["interrupted", "exit 4"])
+def test_who_is_stopped_does_not_exit_as_if_done(cli: Cli, monkeypatch: pytest.MonkeyPatch, stop: BaseException) -> None:
+    def stopped(path: Path) -> None:
+        raise stop
+
+    monkeypatch.setattr("coterie.cli.deploy.read_statuses", stopped)
+    code, _, _ = cli("status", ".")
+    assert code == (4 if isinstance(stop, typer.Exit) else 130)
 
 
 def test_run_resume_export(cli: Cli, tmp_path: Path) -> None:

@@ -15,7 +15,18 @@ from coterie.engine.loop import simulate_loop
 # float64 rounding (1e-16) times a few dozen steps; anything algorithmic is off by 1e-3 or more.
 TIGHT = {"rtol": 1e-10, "atol": 1e-12}
 # Variants whose other path is one that methods above them take too.
-ALIKE = ("local, epochs", "ditto, epochs", "rsa, epochs", "afl, median")
+ALIKE = (
+    *(
+        "local, epochs",
+        "ditto, epochs",
+        "rsa, epochs",
+        "afl, median",
+        "fedavg, epochs, β",
+        "scaffold, epochs, gradient",
+        "fedrep, epochs, own head_lr",
+    ),
+    *("per-fedavg, epochs, Hessian", "apfl, adaptive"),
+)
 
 
 def cases() -> list[Any]:
@@ -39,7 +50,7 @@ def test_vectorised_equals_one_client_at_a_time(label: str, cohort: str, ragged:
     assert_alike(fast, slow, **TIGHT)
 
 
-@pytest.mark.parametrize(("name", "sampling"), [("global", "replace"), ("fedu", "replace"), ("pfedme", "full")])
+@pytest.mark.parametrize(("name", "sampling"), [pytest.param("global", "replace", marks=pytest.mark.slow), ("fedu", "replace"), ("pfedme", "full")])
 def test_other_batch_rules_agree_too(name: str, sampling: str, ragged: Federation) -> None:
     method = small(name)
     options = {**SAMPLED, "sampling": sampling, "train_metrics": True}
@@ -47,7 +58,10 @@ def test_other_batch_rules_agree_too(name: str, sampling: str, ragged: Federatio
     assert_alike(coterie.simulate(method, ragged, graph=graph, **options), simulate_loop(method, ragged, graph=graph, **options), **TIGHT)
 
 
-@pytest.mark.parametrize(("name", "more"), [("fedu", {}), ("fedu", {"neighbours": "all"}), ("graph-proj", {"p": 3.0, "dsub": 3, "hub": False})])
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [pytest.param("fedu", {}, marks=pytest.mark.slow), ("fedu", {"neighbours": "all"}), ("graph-proj", {"p": 3.0, "dsub": 3, "hub": False})],
+)
 def test_a_sparse_graph_kept_as_a_table_agrees(name: str, more: dict[str, object], wide: Federation) -> None:
     method = small(name, **more)
     a = coterie.graph.ring(10).weights.toarray() * (1 + np.add.outer(np.arange(10), np.arange(10)))
@@ -59,7 +73,7 @@ def test_a_sparse_graph_kept_as_a_table_agrees(name: str, more: dict[str, object
     assert_alike(fast, simulate_loop(method, wide, graph=graph, **options), **TIGHT)
 
 
-@pytest.mark.parametrize(("name", "more"), [("pfedme", {}), ("fedu", {"local_epochs": 1, "neighbours": "all"})])
+@pytest.mark.parametrize(("name", "more"), [pytest.param("pfedme", {}, marks=pytest.mark.slow), ("fedu", {"local_epochs": 1, "neighbours": "all"})])
 @pytest.mark.parametrize("at_once", [2])
 def test_few_clients_at_once_gives_the_same_as_all_at_once(name: str, more: dict[str, object], at_once: int, ragged: Federation) -> None:
     method = small(name, **more)

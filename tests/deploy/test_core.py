@@ -106,7 +106,7 @@ STARS = [
     pytest.param("lp-proj-1", PLAIN, {"cohort": 2}, id="lp-proj-1, some send"),
     pytest.param("fedavg", DELTA, {"cohort": 2}, id="fedavg, delta, cohort"),
     pytest.param("fedu", PLAIN, {"cohort": 3}, id="fedu, cohort", marks=pytest.mark.slow),
-    pytest.param("fedu", DELTA, {}, id="fedu, delta"),
+    pytest.param("fedu", DELTA, {}, id="fedu, delta", marks=pytest.mark.slow),
     *(
         pytest.param(name, channel, training, id=f"{name}, {channel.name}, {training}", marks=pytest.mark.slow)
         for name in (

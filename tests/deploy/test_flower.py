@@ -485,6 +485,20 @@ def test_a_hub_that_is_killed_whole_resumes(lab: Callable[..., Lab], fed: Federa
 
 
 @pytest.mark.slow
+def test_a_hub_that_comes_back_elsewhere_is_found_by_its_run(lab: Callable[..., Lab], fed: Federation) -> None:
+    """`hub up` dies with all it started, and is started again; `hub run` was there all the time."""
+    plan = make_plan(fed, "fedu", rounds=6)
+    l = lab(plan)
+    started(l, plan)
+    for pid in [l.processes["up"].pid, *descendants(l.processes["up"].pid)]:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    l.up()
+    assert l.finish() == 0, l.said("run")
+    l.assert_equal(plan)
+
+
+@pytest.mark.slow
 def test_a_killed_serverapp_is_started_again(lab: Callable[..., Lab], fed: Federation) -> None:
     plan = make_plan(fed, "fedu", rounds=8)
     l = lab(plan)
@@ -613,3 +627,65 @@ def test_a_full_disk_stops_only_its_client_and_only_for_a_while(lab: Callable[..
     finally:
         l.stop()
         subprocess.run(["umount", "-l", str(state)], capture_output=True)
+
+
+@pytest.mark.slow
+def test_the_plain_commands_of_flower_do_it_too(lab: Callable[..., Lab], fed: Federation) -> None:
+    """As docs/deploy-flower.md has them: no `hub up`, no `client join`, a process per message."""
+    plan = make_plan(fed, "lp-proj-1", rounds=2, rules=Rules(patience=120.0, give_up=800.0))
+    l = lab(plan)
+    hub, nodes, home = l.folder / "hub", l.folder / "keys" / "nodes", l.folder / "home"
+    for part in (hub / "plans", l.folder / "app", home):
+        part.mkdir(parents=True)
+    (l.folder / "app" / "pyproject.toml").write_text(flower_run.APP)
+    shutil.copy(l.folder / f"{plan.name}.toml", hub / "plans")
+    (home / "config.toml").write_text(
+        f'[superlink]\ndefault = "lab"\n[superlink.lab]\naddress = "127.0.0.1:{l.port}"\nroot-certificates = "{nodes / "hub" / "ca.pem"}"\n'
+    )
+    commands = str(Path(sys.executable).parent)
+    l.env |= {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "COTERIE_HUB": str(hub), "COTERIE_KEYS": str(l.folder / "keys")}
+    l.env |= {"PATH": f"{commands}:{l.env['PATH']}", "FLWR_HOME": str(home)}
+
+    def start(label: str, *command: str | Path) -> subprocess.Popen[bytes]:
+        with (l.folder / f"{label}.out").open("ab") as f:
+            l.processes[label] = subprocess.Popen([*map(str, command)], stdout=f, stderr=f, env=l.env, start_new_session=True)
+        return l.processes[label]
+
+    certificates = [
+        text
+        for flag, file in (("ca-cert", "ca.pem"), ("cert", "node.pem"), ("key", "node.key"))
+        for text in (f"--ssl-{flag}file", nodes / "hub" / file)
+    ]
+    start(
+        *("superlink", "flower-superlink", "--host", "127.0.0.1", "--port", str(l.port), *certificates, "--enable-supernode-auth"),
+        *("--database", hub / "superlink.db", "--disable-runtime-dependency-installation"),
+    )
+
+    def registered(name: str) -> bool:
+        return start("register", "flwr", "supernode", "register", nodes / name / "flower.pub", "lab", "--name", name).wait(60) == 0
+
+    for name in NAMES:
+        wait_for(lambda name=name: registered(name), 90)
+        start(
+            *(name, "flower-supernode", "--superlink", f"127.0.0.1:{l.port}", "--root-certificates", nodes / name / "ca.pem"),
+            *("--auth-supernode-private-key", nodes / name / "flower.key", "--host", "127.0.0.1", "--port", str(free_port())),
+            *("--node-config", f'sites="{l.folder / name / f"{plan.name}.toml"}"'),
+        )
+    assert start("run", "flwr", "run", l.folder / "app", "lab", "--run-config", f'plan="{plan.name}"', "--stream").wait(600) == 0, l.said("run")
+    l.assert_equal(plan)
+
+
+@pytest.mark.slow
+def test_a_hub_with_nothing_but_its_own_keys_is_told_of_its_clients(lab: Callable[..., Lab], fed: Federation) -> None:
+    plan = make_plan(fed, "fedu", rounds=2)
+    l = lab(plan)
+    own = shutil.copytree(l.folder / "keys" / "nodes" / "hub", l.folder / "hub-keys")
+    l.start("up", "hub", "up", "--keys", own, "--folder", l.folder / "hub", "--port", str(l.port))
+    wait_for(lambda: "the hub is up" in l.said("up"), 120)
+    for name in NAMES:
+        public = l.folder / "keys" / "nodes" / name / "flower.pub"
+        assert l.start(f"register-{name}", "hub", "register", name, public, "--folder", l.folder / "hub").wait(120) == 0, l.said(f"register-{name}")
+    l.join()
+    l.run(plan)
+    assert l.finish() == 0, l.said("run") + l.said("up")
+    l.assert_equal(plan)

@@ -84,7 +84,7 @@ def test_the_federation_stays_as_it_is(linear: Federation) -> None:
 
 
 # By default some kinds that the closed forms above do not reach, all others as a long check.
-KINDS = ("global", "ditto", "fedrep", "per-fedavg", "graph-proj")
+KINDS = ("ditto", "fedrep", "graph-proj")
 
 
 @pytest.mark.parametrize("name", [n if n in KINDS else pytest.param(n, marks=pytest.mark.slow) for n in sorted(coterie.METHODS)])

@@ -50,7 +50,9 @@ SHIPPED = [
 ]
 
 
-@pytest.mark.parametrize(("name", "options", "shape"), SHIPPED, ids=[s[0] for s in SHIPPED])
+@pytest.mark.parametrize(
+    ("name", "options", "shape"), [pytest.param(*s, id=s[0], marks=[pytest.mark.slow] if s[0] in ("resnet", "lenet") else []) for s in SHIPPED]
+)
 def test_outputs_are_class_major_and_samples_do_not_mix(name: str, options: dict[str, Any], shape: tuple[int, ...]) -> None:
     model = coterie.get_model(name, options).build(shape, 3)
     parameters = jax.tree.map(lambda p: p + 0.01, model.init(jax.random.key(0)))  # "linear" starts at zero

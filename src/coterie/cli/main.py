@@ -387,7 +387,9 @@ def main() -> None:
     """The entry point: one sentence and a non-zero exit for everything that goes wrong."""
     try:
         _cache()
-        app(standalone_mode=False)
+        code = app(standalone_mode=False)  # of `typer.Exit`, which is not raised here
+        if isinstance(code, int) and code:
+            sys.exit(code)
     except CoterieError as error:
         err.print(f"coterie: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
         sys.exit(error.exit_code)

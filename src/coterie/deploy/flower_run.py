@@ -486,10 +486,20 @@ class Run:
             raise InvalidInput(f"{self.plan.method.name} has no hub; run it with `coterie peer`.")
         if self.plan.name in ("app", "plans", "flower", "locks"):
             raise InvalidInput(f"name is {self.plan.name!r}, which is the name of something else in a hub's folder; choose another.")
-        self.link = Link.of(self.folder)
+        self._link, self._facts = Link.of(self.folder), read_hub(self.folder)
         self.file = self.folder / f"{self.plan.name}.progress.json"
         self.log = self.folder / f"{self.plan.name}.log"
         self.read = self.log.stat().st_size if self.log.is_file() else 0
+
+    @property
+    def link(self) -> Link:
+        """To the SuperLink that is up now: a hub that was started again listens elsewhere, under another certificate."""
+        with contextlib.suppress(CoterieError):
+            facts = read_hub(self.folder)
+            if facts != self._facts:
+                self._link.close()
+                self._link, self._facts = Link(facts["address"], Path(facts["ca"])), facts
+        return self._link
 
     def go(self, tries: int = 5, wait: float = 120.0) -> None:
         write_text(self.folder / "plans" / f"{self.plan.name}.toml", self.plan.to_toml())
