@@ -45,7 +45,7 @@ def test_alpha_one_is_local(ragged: Federation) -> None:
     assert set(result.ledger.rows()[:, 4]) == {6}, "a step takes two gradients, at w and at the mixture"
 
 
-@pytest.mark.parametrize("adapt", [False, True])
+@pytest.mark.parametrize("adapt", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_rounds_as_in_numpy(adapt: bool, linear: Federation) -> None:
     """Simultaneous steps of w, v and α from the old values. The published order (w first) is another sequence."""
     lr, steps, rounds, start = 0.2, 3, 4, 0.3

@@ -13,7 +13,9 @@ from coterie import Federation
 
 
 @pytest.mark.parametrize(
-    ("unit", "training"), [("local_steps", {"precision": "float32"}), ("local_epochs", {"cohort": 3})], ids=["steps, everybody", "epochs, sampled"]
+    ("unit", "training"),
+    [pytest.param("local_steps", {"precision": "float32"}, marks=pytest.mark.slow), ("local_epochs", {"cohort": 3})],
+    ids=["steps, everybody", "epochs, sampled"],
 )
 def test_the_global_task_is_fedavg_and_the_personal_one_without_coupling_is_local(unit: str, training: dict[str, Any], ragged: Federation) -> None:
     """Bit for bit. The gradients of the global task are lost to x_k, so λ = 0 is less than Local at equal compute, which has them."""

@@ -15,7 +15,10 @@ from coterie import Federation
 
 @pytest.mark.parametrize(
     ("steps", "training"),
-    [({"local_steps": 3}, {"cohort": 2, "precision": "float32"}), ({"local_epochs": 2, "beta": 0.7}, {"cohort": 3})],
+    [
+        pytest.param({"local_steps": 3}, {"cohort": 2, "precision": "float32"}, marks=pytest.mark.slow),
+        ({"local_epochs": 2, "beta": 0.7}, {"cohort": 3}),
+    ],
     ids=["steps, single precision", "epochs"],
 )
 def test_without_its_term_it_is_fedavg_bit_for_bit(steps: dict[str, Any], training: dict[str, Any], ragged: Federation) -> None:

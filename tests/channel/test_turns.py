@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import jax
@@ -90,3 +91,27 @@ def test_with_nothing_cut_off_it_is_the_method_bit_for_bit(ragged: Federation) -
     method, ring = coterie.FedU(lr=0.1, local_steps=2, eta=0.3), coterie.graph.ring(5, 0.7)
     whole, plain = (coterie.simulate(method, ragged, graph=ring, channel=c, rounds=3) for c in (turns(share=1.0, values="full"), "plain"))
     assert flat(whole).tobytes() == flat(plain).tobytes()
+
+
+def test_in_a_star_only_the_coordinates_of_the_round_move(ragged: Federation) -> None:
+    """A client's update of a coordinate counts in the round that sends it, and not again until the next one."""
+    c, method = turns(k=4, values="full"), coterie.FedAvg(lr=0.1, local_steps=2)
+    hubs = [np.asarray(coterie.simulate(method, ragged, channel=c, rounds=rounds).simulator.hub.flat()) for rounds in (1, 2, 3)]
+    for t, (before, after) in enumerate(pairwise(hubs), 1):
+        assert set(np.flatnonzero(np.abs(after - before) > 1e-6)) == set(np.asarray(c.in_turn(t, len(after))).tolist())
+
+
+@pytest.mark.parametrize(("name", "longer"), [("dfedu", 1), ("pfedme", 10)])
+def test_a_tenth_in_turn_ends_near_the_whole(name: str, longer: int) -> None:
+    """What is old must not be applied in every round until it is renewed: that goes wrong within a few cycles of ten rounds.
+
+    A star takes as much longer as a cycle has rounds: a coordinate of the hub's model moves once in a cycle.
+    """
+    fed, method = coterie.load("digits", clients=10), coterie.get_method(name)
+    graph = coterie.graph.complete(10) if name == "dfedu" else None
+
+    def score(channel: Any, rounds: int) -> float:
+        run = coterie.simulate(method, fed, graph=graph, channel=channel, rounds=rounds, eval_every=rounds, batch_size=20)
+        return float(np.nanmean(run.client_scores()))
+
+    assert score(turns(share=0.1, values="int4"), 60 * longer) > score("plain", 60) - 0.03

@@ -62,7 +62,8 @@ def little() -> Federation:
 def make_plan(
     digits: Federation, method: str = "dfedu", channel: str = "plain", rules: dict[str, Any] | None = None, model: Any = "mlr", **training: Any
 ) -> Plan:
-    made = get_channel(channel, {"share": 0.2} if channel == "delta" else {})
+    turns = {"pick": "turns", "values": "int4"} if channel == "turns" else {}
+    made = get_channel("delta", {"share": 0.2, **turns}) if channel in ("delta", "turns") else get_channel(channel)
     given = {"rounds": 4, "eval_every": 2, "batch_size": 5, **training}
     options = Training.from_config(given)
     rule = Rules.from_config(rules or {})

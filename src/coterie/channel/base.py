@@ -29,6 +29,11 @@ class Channel(Options):
     accumulates: ClassVar[bool] = False
     """True when the compressor keeps what it cuts off by itself, so that it must be given a stream's increments and not what is left to send."""
 
+    @property
+    def takes_turns(self) -> bool:
+        """True when every client sends the same few coordinates in a round, whatever they hold; then most of a public copy is old on purpose."""
+        return False
+
     memory: str = option(
         "none",
         "what becomes of the part that is cut off: lost, added to the next message (error feedback), or kept as the difference to "

@@ -84,6 +84,8 @@ def uplink(channel: Channel, exchange: str) -> Stream:
     if exchange not in ("star", "graph") or (channel.lossless and channel.memory != "copies"):
         return Stream(passes=True)
     graph = exchange == "graph"
+    if channel.takes_turns and not graph:  # a copy of an update would be applied in every round of a cycle; so there is none
+        return Stream(moving=True)
     return Stream(copies=graph or channel.memory == "copies", errors=not graph and channel.memory == "errors", moving=not graph)
 
 

@@ -155,8 +155,10 @@ class Delta(TopK):
     - "turns": all coordinates in turn, in an order that is drawn once and for all; round t sends places tk, …, tk + k − 1 of it, counted anew
       after n = ⌈d/k⌉ rounds. The same for all clients and both directions, so no coordinates are sent, and what is mixed is equally old: the
       copies of a coordinate are of the same round at all clients. Every coordinate is sent at least once in n rounds, so n should be well
-      below the number of rounds. Meant for graphs, with `values = "int4"`: FedU's accuracy for far fewer bytes than with the largest
-      differences (experiments/README.md).
+      below the number of rounds. Goes well with `values = "int4"`: FedU's accuracy for far fewer bytes than with the largest
+      differences (experiments/README.md). What is old must not be done again in every round until it is renewed: in a star only the round's
+      coordinates of a client's update count (none are kept for later), and a peer compares its neighbours' copies with its own model instead of
+      with its own copy, which would be as old as theirs.
 
     Otherwise the compressor of `top-k` with other defaults: `memory = "copies"`, both directions (`down`), 8-bit differences, gaps between
     coordinates.
@@ -177,6 +179,10 @@ class Delta(TopK):
     pick: str = option(
         "largest", "which coordinates are sent: the largest differences, or all in turn, the same for all", choices=("largest", "turns")
     )
+
+    @property
+    def takes_turns(self) -> bool:
+        return self.pick == "turns"
 
     def in_turn(self, t: Any, d: int) -> Any:
         """The coordinates of round t, in the order in which they are sent; distinct."""

@@ -34,9 +34,9 @@ from coterie.deploy import lines, messages
 from coterie.deploy.messages import Rejected
 from coterie.deploy.plan import Plan
 from coterie.deploy.state import Bundle
-from coterie.deploy.worker import Worker, absorbed, pulled
+from coterie.deploy.worker import Worker, absorbed, message_of, pulled
 from coterie.engine.files import write_json, write_table
-from coterie.engine.rounds import Row
+from coterie.engine.rounds import Row, compares_itself
 from coterie.engine.run import write_models
 from coterie.errors import Diverged, InvalidInput
 from coterie.randomness import Role, per_client, stream
@@ -320,7 +320,8 @@ class Peer:
         near = near or [(self.message, 0.0)]
         weights = np.array([w for _, w in near], dtype)
         stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *(m for m, _ in near))
-        memory = absorbed(self.method, self.row.memory, pulled(self.method, self.message, stacked, weights), t)
+        own = message_of(self.method, self.row.memory) if compares_itself(self.method, self.plan.channel) else self.message
+        memory = absorbed(self.method, self.row.memory, pulled(self.method, own, stacked, weights), t)
         if not bool(all_finite(memory)):
             raise Diverged(self.method.title, t + 1, [self.number])
         bill = Ledger(self.ledger.clients, list(self.ledger.parts), self.ledger.up, self.ledger.down, self.ledger.gradients)

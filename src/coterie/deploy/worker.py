@@ -44,6 +44,7 @@ def _models(spec: Spec, method: Any, data: Data, seed: Any, t: Any, number: Any,
 merged = jax.jit(lambda method, hub, messages, cohort, t: method.merge(hub, messages, cohort, t))
 pulled = jax.jit(lambda method, own, messages, weights: method.pull(own, messages, weights))
 absorbed = jax.jit(lambda method, memory, pull, t: method.absorb(memory, pull, t))
+message_of = jax.jit(lambda method, memory: method.message(memory))
 moved = jax.jit(follow_mixing)
 shifted = jax.jit(ahead)
 

@@ -33,7 +33,7 @@ from coterie.data.federation import Federation
 from coterie.engine.compilation import Compilations
 from coterie.engine.evaluate import Held, Scores
 from coterie.engine.options import Training
-from coterie.engine.rounds import Data, Hub, Log, Row, Spec, ahead, follow_mixing, objective_of, round_cohort
+from coterie.engine.rounds import Data, Hub, Log, Row, Spec, ahead, compares_itself, follow_mixing, objective_of, round_cohort
 from coterie.engine.simulate import Progress, Result, Simulator, Snapshot, drive
 from coterie.models.base import Model, ModelSpec
 from coterie.objective import Learner
@@ -143,7 +143,8 @@ class LoopSimulator(Simulator):
             self.centre = Hub(state, self.centre.stream if said is None else said[1])
         elif method.exchange == "graph":
             heard_of = self._with_lies(messages)
-            pulls = {k: self._pull(k, messages[k], heard_of) for k in sampled}
+            itself = compares_itself(method, channel)
+            pulls = {k: self._pull(k, method.message(rows[k].memory) if itself else messages[k], heard_of) for k in sampled}
             for k in sampled:
                 memory, line, heard = rows[k]
                 pull, total = pulls[k]

@@ -275,13 +275,23 @@ def one_round(
             pool = jax.tree.map(lambda p, m: p.at[place].set(m), last_messages(method, channel, pool_rows), messages)
         if threat is not None:
             pool = threat.attack.apply(pool, threat.liars[pool_ids], seed, t)
-        pulls, totals = neighbour_pull(method, graph, ids, messages, pool_ids, pool)
+        own = jax.vmap(method.message)(rows.memory) if compares_itself(method, channel) else messages
+        pulls, totals = neighbour_pull(method, graph, ids, own, pool_ids, pool)
         pulls, links, down = carry_pulls(method, channel, seed, t, ids, pulls, totals, messages, rows.down)
         ups = jax.vmap(partial(follow_mixing, method, channel, t))(rows.up, pulls, messages)
         rows = Row(jax.vmap(method.absorb, (0, 0, None))(rows.memory, pulls, t), ups, links)
         finite_after = jax.vmap(all_finite)(rows.memory)
         finite_after = finite_after if threat is None else finite_after | threat.liars[ids]
     return hub, rows, Log(ids, gradients, finite, finite_after, up, down, all_finite(hub.state))
+
+
+def compares_itself(method: Method, channel: Channel) -> bool:
+    """Whether a peer compares its neighbours' copies with its own model, and not with its own copy as the neighbours have it.
+
+    Copies on both sides keep the mean of all models. But where coordinates take turns they do not change for many rounds, and the same difference
+    would be applied in each of them; against its own model, which moves, a pull ends when it has had its effect.
+    """
+    return channel.takes_turns and not method.hub_between
 
 
 def ahead(method: Method, broadcast: Any, arrived: Any, messages: Any) -> Any:
