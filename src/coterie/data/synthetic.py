@@ -25,8 +25,9 @@ class Synthetic(Source):
     v_k ~ N(B_k, 1), B_k ~ N(0, β). α and β are variances here, as the papers write them.
 
     Sizes: "power-law" is log-normal between `smallest` and `largest`; "fedprox" is ⌊log-normal(4, 2)⌋ + 50, what the FedProx authors call
-    a power law; "lp-proj" is that law shared out so that the mean is the lp-proj paper's 202; "pfedme" is five times the FedProx law as
-    pFedMe's authors drew it (numpy's legacy generator, seed 0): 250 to 25,810 for 100 clients, whatever the seed.
+    a power law; "lp-proj" is that law shared out so that the mean is the lp-proj paper's 202, as in its App. C.7.1 (its main tables are on
+    "equal" with mean_size = 202); "pfedme" is five times the FedProx law as pFedMe's authors drew it
+    (numpy's legacy generator, seed 0): 250 to 25,810 for 100 clients, whatever the seed.
 
     protocol = "paper" is the very data of pFedMe's generator for N clients: sizes "pfedme", everything from that one legacy stream, α and
     β used as standard deviations (so the code, unlike the text), 10% for testing. Only the cut into training and test follows the seed.
