@@ -159,7 +159,7 @@ def main() -> None:
                 numbers = one["d"] if name != "lp-proj-1" else options["dsub"]
                 sizes = [n for n in CLIENTS if n <= MOST_CLIENTS and (n <= 20 or n * numbers <= MOST_NUMBERS)]
                 sizes = sizes if len(sizes) > 1 else [5, *sizes]
-                rows = run("hub", case, model, record, *sizes)
+                rows = [row for n in sizes for row in run("hub", case, model, record, n)]  # a process each: memory is of one alone
             for n in CLIENTS:
                 found = next((r for r in rows if r["clients"] == n), None)
                 row = found or extrapolated(rows, n)
