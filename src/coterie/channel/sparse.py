@@ -155,10 +155,10 @@ class Delta(TopK):
     - "turns": all coordinates in turn, in an order that is drawn once and for all; round t sends places tk, …, tk + k − 1 of it, counted anew
       after n = ⌈d/k⌉ rounds. The same for all clients and both directions, so no coordinates are sent, and what is mixed is equally old: the
       copies of a coordinate are of the same round at all clients. Every coordinate is sent at least once in n rounds, so n should be well
-      below the number of rounds. Goes well with `values = "int4"`: FedU's accuracy for far fewer bytes than with the largest
-      differences (experiments/README.md). What is old must not be done again in every round until it is renewed: in a star only the round's
-      coordinates of a client's update count (none are kept for later), and a peer compares its neighbours' copies with its own model instead of
-      with its own copy, which would be as old as theirs.
+      below the number of rounds. Meant for FedU, with `values = "int4"`: its accuracy for far fewer bytes than with the largest differences
+      (experiments/README.md). dFedU loses more than with those, and a star learns n times more slowly. What is old must not be done
+      again in every round until it is renewed: in a star only the round's coordinates of a client's update count (none are kept for later), and
+      a peer compares its neighbours' copies with its own model instead of with its own copy, which would be as old as theirs.
 
     Otherwise the compressor of `top-k` with other defaults: `memory = "copies"`, both directions (`down`), 8-bit differences, gaps between
     coordinates.
