@@ -205,3 +205,20 @@ def test_any_value_is_either_taken_in_range_or_refused(value: Any) -> None:
     assert np.isfinite(method.lam)
     assert isinstance(method.local_rounds, int)
     assert method.local_rounds >= 1
+
+
+def test_no_two_classes_are_one_to_a_compiled_program() -> None:
+    """JAX looks programs up by structure. Attacks (and lp-proj and lp-proj-2) have fields alike, and must differ all the same."""
+    from coterie.adversary.base import ATTACKS
+    from coterie.algorithms import METHODS
+    from coterie.channel import CHANNELS
+
+    for registry in (ATTACKS, METHODS, CHANNELS):
+        structures = {name: jax.tree.structure(cls()) for name, cls in registry.items()}
+        assert [(a, b) for a in structures for b in structures if a < b and structures[a] == structures[b]] == []
+        for name, cls in registry.items():
+            assert jax.tree.structure(cls()) == structures[name], "the same class is the same"
+            assert jax.tree.map(lambda leaf: leaf, cls()) == cls()
+    kinds = [coterie.InverseSqrt(1.0), coterie.SquareRoot(1.0), coterie.InverseTime(1.0), coterie.Linear(1.0)]
+    assert len({str(jax.tree.structure(kind)) for kind in kinds}) == 4
+    assert sum(jax.tree.structure(a) == jax.tree.structure(b) for a in kinds for b in kinds) == 4

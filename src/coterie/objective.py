@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from coterie.models.base import InputLayer, OwnLoss
 from coterie.randomness import permute
 from coterie.schedule import at
+from coterie.trees import tree
 from coterie.vector import Vector
 
 Sampling = Literal["shuffle", "replace", "full"]
@@ -64,7 +65,7 @@ class Learner:
         return (y.T if self.class_major else y).astype(outputs.dtype)
 
 
-@jax.tree_util.register_dataclass
+@tree
 @dataclasses.dataclass(frozen=True)
 class Objective:
     """f_k of one client in round t.

@@ -14,10 +14,9 @@ import typing
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import numpy as np
 
-from coterie import schedule
+from coterie import schedule, trees
 from coterie.errors import InvalidInput, unknown
 
 T = typing.TypeVar("T")
@@ -248,15 +247,10 @@ class Options:
 
 @typing.dataclass_transform(frozen_default=True, kw_only_default=True)
 def traced_dataclass(cls: type[T]) -> type[T]:
-    """Make an Options class a frozen dataclass whose float (and hidden) fields JAX traces and whose other fields are static."""
+    """Make an Options class a frozen dataclass whose float (and hidden) fields JAX traces and whose other fields, and the class, are static."""
     made: Any = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
     fields = declared(made)
-    jax.tree_util.register_dataclass(
-        made,
-        data_fields=[k for k, d in fields.items() if d.traced],
-        meta_fields=[k for k, d in fields.items() if not d.traced],
-    )
-    return made
+    return trees.register(made, [k for k, d in fields.items() if d.traced], [k for k, d in fields.items() if not d.traced])
 
 
 def registered(registry: dict[str, Any], name: str, **facts: Any) -> Callable[[Any], Any]:

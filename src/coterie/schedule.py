@@ -10,10 +10,10 @@ import dataclasses
 import math
 from typing import Any, ClassVar
 
-import jax
 import jax.numpy as jnp
 
 from coterie.errors import InvalidInput, unknown
+from coterie.trees import tree
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Schedule:
         raise NotImplementedError
 
 
-@jax.tree_util.register_dataclass
+@tree
 @dataclasses.dataclass(frozen=True)
 class InverseTime(Schedule):
     """`scale / (shift + t)`: η_t and ν_t of Theorem 14 (scale = 8/(βRμ_F), shift = ζ)."""
@@ -39,7 +39,7 @@ class InverseTime(Schedule):
         return self.scale / (self.shift + t)
 
 
-@jax.tree_util.register_dataclass
+@tree
 @dataclasses.dataclass(frozen=True)
 class InverseSqrt(Schedule):
     """`scale / sqrt(t + 1)`: η_t and ν_t of Theorem 15."""
@@ -51,7 +51,7 @@ class InverseSqrt(Schedule):
         return self.scale / jnp.sqrt(t + 1.0)
 
 
-@jax.tree_util.register_dataclass
+@tree
 @dataclasses.dataclass(frozen=True)
 class Linear(Schedule):
     """`slope · (shift + t)`: D_t of Theorem 14 (slope = μ_F/D, shift = ζ), rounded up where a count is needed."""
@@ -64,7 +64,7 @@ class Linear(Schedule):
         return self.slope * (self.shift + t)
 
 
-@jax.tree_util.register_dataclass
+@tree
 @dataclasses.dataclass(frozen=True)
 class SquareRoot(Schedule):
     """`scale · sqrt(t + 1)`: D_t of Theorem 15, rounded up where a count is needed."""

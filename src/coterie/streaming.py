@@ -18,6 +18,7 @@ from coterie.models.base import Model
 from coterie.models.torch_module import LOCK, call_back, need_torch
 from coterie.objective import Batch, Learner, Objective
 from coterie.randomness import Role, per_client
+from coterie.trees import tree
 
 if TYPE_CHECKING:
     from torch.utils.data import DataLoader
@@ -102,7 +103,7 @@ class _Stream:
         return tuple(jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in given)
 
 
-@jax.tree_util.register_dataclass
+@tree
 @dataclasses.dataclass(frozen=True)
 class LoaderObjective(Objective):
     """An objective whose mini-batch of local step i is the loader's: i counts on through its epochs."""

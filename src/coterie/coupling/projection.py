@@ -24,6 +24,7 @@ import numpy as np
 from jax import lax
 
 from coterie.errors import InvalidInput
+from coterie.trees import tree
 from coterie.vector import Vector
 
 KINDS = ("dense", "orthogonal", "block", "layer", "identity")
@@ -55,7 +56,7 @@ def _unit_rows(key: Any, rows: int, columns: int, dtype: Any) -> Any:
     return p / jnp.linalg.norm(p, axis=1, keepdims=True)
 
 
-@jax.tree_util.register_dataclass
+@tree
 @dataclasses.dataclass(frozen=True)
 class Identity(Projection):
     """P = I: the message is the model itself."""
@@ -74,7 +75,7 @@ class Identity(Projection):
         return like.like(v)
 
 
-@jax.tree_util.register_dataclass
+@tree
 @dataclasses.dataclass(frozen=True)
 class Dense(Projection):
     """One matrix, kept as one slice of columns per layer so that a model need not be flattened in inner loops."""
@@ -100,7 +101,7 @@ class Dense(Projection):
         return cls(tuple(matrix[:, a:b] for a, b in zip(cuts[:-1], cuts[1:], strict=True)))
 
 
-@jax.tree_util.register_dataclass
+@tree
 @dataclasses.dataclass(frozen=True)
 class Blocks(Projection):
     """Block-diagonal with k blocks over the flattened model; block i maps columns [cᵢ, cᵢ₊₁) to rows [rᵢ, rᵢ₊₁).
@@ -169,7 +170,7 @@ class Blocks(Projection):
         return like.like(self._scatter(out, self.columns, width))
 
 
-@jax.tree_util.register_dataclass
+@tree
 @dataclasses.dataclass(frozen=True)
 class PerLayer(Projection):
     """One dense block per layer; a layer gets rows in proportion to its size, at least one."""
