@@ -14,12 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.adversary import Attack, draw_liars
-from coterie.comparing import Begin, run_one, slug, with_locals
+from coterie.comparing import slug, with_locals
 from coterie.data.federation import warn_without_test
 from coterie.engine import run as runs
 from coterie.engine.files import make_folder, write_text
 from coterie.errors import InvalidInput
 from coterie.experiment import Experiment
+from coterie.many_runs import Begin, Planned, run_all
 from coterie.report.comparison import Spread
 from coterie.report.outcome import Outcome
 
@@ -89,6 +90,7 @@ def attack_into(
     force: bool = False,
     begin: Begin | None = None,
     say: runs.Say = print,
+    jobs: int = 1,
 ) -> Grid:
     """Run the grid into a folder: a run per method, attack, fraction and seed (one without attack serves all attacks), table.md and report.html.
 
@@ -114,17 +116,18 @@ def attack_into(
         plan.append((label, contender, None, 0.0))
         if contender.method.exchange in ("star", "graph"):
             plan += [(label, contender, a.replace(fraction=f), f) for a in attacks for f in fractions if f > 0]
-    found: dict[tuple[str, str, float], list[Outcome]] = {}
-    for i, (label, contender, attack, fraction) in enumerate(plan):
-        name = attack.name if attack else ""
-        outcomes = []
-        for j, seed in enumerate(seeds):
-            single = experiment.single(contender, seed).with_(attack=attack)
-            place = folder / "runs" / slug(label) / (f"{name}-{fraction:g}-seed{seed}" if attack else f"unharmed-seed{seed}")
-            shown = f"{label}, {name} {fraction:.0%}" if attack else f"{label}, unharmed"
-            progress = begin(shown, i * len(seeds) + j, len(plan) * len(seeds)) if begin else None
-            outcomes.append(run_one(single, place, progress, lambda sentence: None))
-        found[label, name, fraction] = outcomes
+    cells_to_run = [
+        Planned(
+            f"{label}, {attack.name} {fraction:.0%}" if attack else f"{label}, unharmed",
+            f"{label}, {attack.name}" if attack else label,
+            experiment.single(contender, seed).with_(attack=attack),
+            folder / "runs" / slug(label) / (f"{attack.name}-{fraction:g}-seed{seed}" if attack else f"unharmed-seed{seed}"),
+        )
+        for label, contender, attack, fraction in plan
+        for seed in seeds
+    ]
+    outcomes = iter(run_all(cells_to_run, jobs=jobs, begin=begin, say=lambda sentence: None))
+    found = {(label, attack.name if attack else "", fraction): [next(outcomes) for _ in seeds] for label, _, attack, fraction in plan}
 
     # Honest clients are those of the fraction in question, for Local and unharmed runs too.
     clients = federation.clients

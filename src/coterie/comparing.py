@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,10 @@ from coterie.data.federation import Federation, warn_without_test
 from coterie.engine import run as runs
 from coterie.engine.files import make_folder, write_text
 from coterie.engine.options import Training
-from coterie.engine.simulate import Progress, simulate
-from coterie.errors import Diverged, InvalidInput
+from coterie.engine.simulate import simulate
+from coterie.errors import InvalidInput
 from coterie.experiment import Contender, Experiment
+from coterie.many_runs import Begin, Planned, run_all
 from coterie.models.base import Model, ModelSpec
 from coterie.options import Options
 from coterie.report.comparison import Comparison, Entry
@@ -25,9 +26,6 @@ from coterie.report.measures import sheets
 from coterie.report.outcome import Outcome
 from coterie.report.page import page
 from coterie.report.tables import markdown
-
-Begin = Callable[[str, int, int], Progress | None]
-"""Called before each run with its label, its number and how many there are; may give a progress callback."""
 
 
 def with_locals(contenders: Sequence[Contender], everybody: bool = False) -> tuple[list[tuple[str, Contender]], list[int | None]]:
@@ -154,11 +152,12 @@ def compare_into(
     say: runs.Say = print,
     targets: Sequence[float] = (),
     budgets: Sequence[float] = (),
+    jobs: int = 1,
 ) -> Comparison:
     """Compare into a folder: one run folder per method and seed, report.html, table.md and config.toml.
 
     Runs that are already finished there with the same config are taken as they are, unfinished ones are resumed: the command can be
-    killed and repeated.
+    killed and repeated. `jobs` runs are done at a time.
     """
     if not experiment.contenders:
         raise InvalidInput("the experiment names no method; give [[methods]] or --methods.")
@@ -173,15 +172,13 @@ def compare_into(
     again = config.is_file() and config.read_text(encoding="utf-8") == experiment.to_toml()
     make_folder(folder, force=force or again)
     write_text(config, experiment.to_toml())
-    table = []
-    for i, (label, contender) in enumerate(labelled):
-        outcomes = []
-        for j, seed in enumerate(seeds):
-            single = experiment.single(contender, seed)
-            place = folder / "runs" / f"{slug(label)}-seed{seed}"
-            progress = begin(label, i * len(seeds) + j, len(labelled) * len(seeds)) if begin else None
-            outcomes.append(run_one(single, place, progress, say))
-        table.append(outcomes)
+    plan = [
+        Planned(label, label, experiment.single(contender, seed), folder / "runs" / f"{slug(label)}-seed{seed}")
+        for label, contender in labelled
+        for seed in seeds
+    ]
+    outcomes = run_all(plan, jobs=jobs, begin=begin, say=say)
+    table = [outcomes[i : i + len(seeds)] for i in range(0, len(plan), len(seeds))]
     comparison = _assemble(experiment.name, federation, labelled, partner, table)
     more = sheets(comparison, targets, budgets)
     write_text(folder / "table.md", "\n".join([markdown(comparison), *(sheet.markdown() for sheet in more)]))
@@ -191,16 +188,3 @@ def compare_into(
 
 def slug(label: str) -> str:
     return re.sub(r"[^a-z0-9.]+", "-", label.lower()).strip("-")
-
-
-def run_one(single: Experiment, place: Path, progress: Progress | None, say: runs.Say) -> Outcome:
-    known = place / "config.toml"
-    same = known.is_file() and known.read_text(encoding="utf-8") == single.to_toml()
-    try:
-        if same and not runs.has_ended(place):
-            runs.resume(place, progress=progress, say=lambda s: None if "begins again" in s else say(s))
-        elif not same:
-            runs.start(single, place, force=True, progress=progress, say=say)
-    except Diverged as error:
-        say(str(error))
-    return Outcome.from_folder(place, single, single.federation().test.sizes)

@@ -9,7 +9,6 @@ import getpass
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -31,6 +30,7 @@ from coterie.data.federation import Federation, pack
 from coterie.deploy import keys
 from coterie.deploy.peer import Neighbour, Peer
 from coterie.deploy.plan import Plan, Problem, Rules
+from coterie.deploy.ports import free_ports
 from coterie.deploy.site import save_own
 from coterie.engine.options import Training
 from coterie.engine.simulate import Simulator, drive
@@ -133,14 +133,6 @@ cli.app.command("peer-under-test")(peer)
 sys.argv = ["coterie", "peer-under-test", *sys.argv[1:]]
 cli.main()
 """
-
-
-def free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for s in sockets:
-            s.bind(("127.0.0.1", 0))
-        return [s.getsockname()[1] for s in sockets]
 
 
 @dataclasses.dataclass

@@ -9,7 +9,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -31,6 +30,7 @@ from coterie.deploy import keys
 from coterie.deploy.client import Client
 from coterie.deploy.hub import Hub
 from coterie.deploy.plan import Plan, Problem, Rules
+from coterie.deploy.ports import free_port
 from coterie.deploy.site import save_own
 from coterie.engine.options import Training
 from coterie.engine.simulate import Simulator, drive
@@ -94,12 +94,6 @@ def make_plan(fed: Federation, method: str, name: str = "", rules: Rules | None 
     rules = rules or Rules(patience=30.0, give_up=800.0)
     chosen = get_method(method, {"local_steps": 2} if "local_steps" in type(get_method(method)).public() else {})
     return Plan(name or method, NAMES, Problem.of(fed), get_model("mlr"), Training.from_config(training), chosen, rules=rules)
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
 
 
 def wait_for(what: Callable[[], Any], seconds: float = 240.0) -> Any:

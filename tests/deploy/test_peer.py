@@ -16,11 +16,11 @@ from peer_world import World
 from peering import EDGES, NAMES, deliver, everyone, flats, in_order, little, make_plan, one_round, open_peer, same, simulated
 
 from coterie.data.federation import Federation
-from coterie.deploy.messages import Rejected
+from coterie.deploy.messages import Rejected, read_json
 from coterie.deploy.peer import Neighbour, Peer
 from coterie.deploy.plan import Plan
 from coterie.deploy.state import Bundle
-from coterie.deploy.zenoh_net import Place, packed, read_json, unpacked
+from coterie.deploy.zenoh_net import Place, packed, unpacked
 from coterie.deploy.zenoh_peer import GaveUp
 from coterie.errors import InvalidInput
 

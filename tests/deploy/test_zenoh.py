@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from peering import NAMES, Town, free_ports, in_order, make_plan, peer_town, simulated, star_town, the_digits
+from peering import NAMES, Town, in_order, make_plan, peer_town, simulated, star_town, the_digits
 
 from coterie.deploy import keys
 from coterie.deploy.plan import Plan
+from coterie.deploy.ports import free_ports
 from coterie.deploy.zenoh_net import Net, Place, packed
 from coterie.engine.run import tensors
 

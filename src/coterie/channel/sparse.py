@@ -191,7 +191,7 @@ class Delta(TopK):
         return permute(jax.random.key(ORDER_OF_TURNS), (first + jnp.arange(k)) % d, d)
 
     def _takes_turns(self, d: int) -> bool:
-        return self.pick == "turns" and self.count(d) < d
+        return self.takes_turns and self.count(d) < d
 
     def compress(self, x: Any, base: Any, private: Any, shared: Any, key: Any, t: Any) -> tuple[Any, Any]:
         if not self._takes_turns(x.shape[0]):

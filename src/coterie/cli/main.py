@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
 import sys
 import tomllib
 from pathlib import Path
@@ -14,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from coterie.engine.program_cache import use_users_cache
 from coterie.errors import CoterieError, InvalidInput
 
 app = typer.Typer(
@@ -31,23 +31,6 @@ err = Console(stderr=True)
 
 def say(sentence: str) -> None:
     err.print(sentence, style="yellow", highlight=False)
-
-
-def _cache() -> None:
-    """Compiled programs are kept in the user's cache, unless COTERIE_NO_CACHE is set."""
-    if os.environ.get("COTERIE_NO_CACHE"):
-        return
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = base / "coterie" / "programs"
-    if "jax" in sys.modules:
-        from coterie.engine.compilation import use_cache
-
-        use_cache(folder)
-        return
-    # JAX reads these when it is imported, which many commands need not wait for.
-    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(folder))
-    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
-    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "0")
 
 
 def _apply(settings: list[str] | None, config: dict[str, Any]) -> None:
@@ -95,6 +78,7 @@ Set = Annotated[
     list[str] | None, typer.Option("--set", "-s", help="Override a value of the experiment, e.g. -s training.rounds=50", show_default=False)
 ]
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Where the data set's files lie (else COTERIE_DATA, else the user's cache).")]
+Jobs = Annotated[int, typer.Option("--jobs", "-j", help="Runs at a time, each in a process of its own with its share of the cores.")]
 Force = Annotated[bool, typer.Option("--force", help="Write into a folder that is not empty.")]
 
 
@@ -122,6 +106,7 @@ def _compare(
     scores: list[float] | None = None,
     budgets: list[str] | None = None,
     fair: bool = False,
+    jobs: int = 1,
 ) -> None:
     from coterie.cli.progress import bars
     from coterie.report.budget import parse_bytes
@@ -130,7 +115,7 @@ def _compare(
 
     paid = [parse_bytes(text) for text in budgets or []]
     with bars(out) as begin:
-        comparison = compare_into(experiment, folder, force=force, begin=begin, say=say, targets=scores or [], budgets=paid)
+        comparison = compare_into(experiment, folder, force=force, begin=begin, say=say, targets=scores or [], budgets=paid, jobs=jobs)
     out.print(comparison_table(comparison, out.width))
     fairness, bill = sheets(comparison, scores or [], paid)
     for sheet in [*([fairness] if fair else []), *([bill] if scores or paid else [])]:
@@ -200,6 +185,7 @@ def compare(
     folder: Annotated[Path | None, typer.Option("--out", "-o", help="Where to write (default: runs/<name>-compare).")] = None,
     data_dir: DataDir = None,
     settings: Set = None,
+    jobs: Jobs = 1,
     force: Force = False,
 ) -> None:
     """Compare methods on the same clients, splits, cohorts, batches and seeds; Local with equal gradient steps is always there.
@@ -221,7 +207,7 @@ def compare(
         from coterie.experiment import Experiment
 
         place = folder or Path("runs") / f"{experiment.stem}-compare"
-        _compare(compare_into, Experiment.from_config(config), place, force=force, scores=scores, budgets=budgets, fair=fair)
+        _compare(compare_into, Experiment.from_config(config), place, force=force, scores=scores, budgets=budgets, fair=fair, jobs=jobs)
         return
     if data is not None:
         settings = [f'data.name="{data}"', *(settings or [])]
@@ -232,7 +218,7 @@ def compare(
     if chosen.name == "experiment":
         chosen = chosen.with_(name=name)
     place = folder or Path("runs") / f"{name}-compare"
-    _compare(compare_into, chosen, place, force=force, scores=scores, budgets=budgets, fair=fair)
+    _compare(compare_into, chosen, place, force=force, scores=scores, budgets=budgets, fair=fair, jobs=jobs)
 
 
 @app.command()
@@ -246,6 +232,7 @@ def attack(
     folder: Annotated[Path | None, typer.Option("--out", "-o", help="Where to write (default: runs/<name>-attack).")] = None,
     data_dir: DataDir = None,
     settings: Set = None,
+    jobs: Jobs = 1,
     force: Force = False,
 ) -> None:
     """Methods under attack: every method × attack × share of liars × seed, in one command that can be killed and repeated.
@@ -268,7 +255,7 @@ def attack(
         wanted[0].replace(fraction=share)  # refuses what is no share
     place = folder or Path("runs") / f"{experiment.stem}-attack"
     with bars(out) as begin:
-        grid = attack_into(chosen, wanted, shares, place, force=force, begin=begin, say=say)
+        grid = attack_into(chosen, wanted, shares, place, force=force, begin=begin, say=say, jobs=jobs)
     for table in attack_tables(grid):
         out.print(table)
     out.print(f"\nReport: {place / 'report.html'}   Runs: {place / 'runs'}", highlight=False)
@@ -386,7 +373,7 @@ _mount()
 def main() -> None:
     """The entry point: one sentence and a non-zero exit for everything that goes wrong."""
     try:
-        _cache()
+        use_users_cache()
         code = app(standalone_mode=False)  # of `typer.Exit`, which is not raised here
         if isinstance(code, int) and code:
             sys.exit(code)

@@ -5,21 +5,53 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from coterie.comparing import Begin
 from coterie.engine.simulate import Progress as Callback
 from coterie.engine.simulate import Simulator, Snapshot
-from coterie.report.units import bytes_text
+from coterie.many_runs import Begin, describe
 
 
-def describe(simulator: Simulator, snapshot: Snapshot) -> str:
-    """'accuracy 93.1% · 1.2 MB' of the newest evaluation."""
-    score = float(np.nanmean(snapshot.scores["test"].score[0])) if "test" in snapshot.scores else float("nan")
-    what = f"accuracy {100 * score:.1f}%" if simulator.federation.task == "classification" else f"mse {-score:.4g}"
-    return f"{what} · {bytes_text(snapshot.up + snapshot.down)}"
+class Bars:
+    """A bar for all runs of a command, and one for each that is under way."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+        self.all_runs: TaskID | None = None
+        self.bars: dict[int, tuple[str, TaskID]] = {}
+
+    def __call__(self, label: str, number: int, total: int) -> Callback:
+        """A run that is alone under way."""
+        self.overall(number, total)
+        self._fresh(0, label)
+
+        def advance(simulator: Simulator, snapshot: Snapshot | None) -> None:
+            self.show(0, label, simulator.t, simulator.training.rounds, describe(simulator, snapshot) if snapshot is not None else None)
+
+        return advance
+
+    def overall(self, ended: int, total: int) -> None:
+        if total > 1:
+            if self.all_runs is None:
+                self.all_runs = self.progress.add_task("all runs", total=None, note="", unit="runs")
+            self.progress.update(self.all_runs, completed=ended, total=total, note=f"run {min(ended + 1, total)} of {total}")
+
+    def _fresh(self, slot: int, label: str) -> None:
+        if slot in self.bars:
+            self.progress.remove_task(self.bars.pop(slot)[1])
+        if label:
+            self.bars[slot] = label, self.progress.add_task(label, total=None, note="compiling", unit="rounds")
+
+    def show(self, slot: int, label: str, rounds: int | None, total: int | None, note: str | None) -> None:
+        """How far the run in this slot is; without rounds it has just begun, without a label there is none any more."""
+        if rounds is None:
+            self._fresh(slot, label)
+            return
+        task = self.bars[slot][1]
+        self.progress.update(task, completed=rounds, total=total)
+        if note:
+            self.progress.update(task, note=note)
 
 
 @contextlib.contextmanager
@@ -39,24 +71,4 @@ def bars(console: Console) -> Iterator[Begin]:
         TextColumn("[dim]{task.fields[note]}"),
     )
     with Progress(*columns, console=console, transient=True) as progress:
-        overall = None
-
-        def begin(label: str, number: int, total: int) -> Callback:
-            nonlocal overall
-            for old in list(progress.tasks):
-                if old.id != overall:
-                    progress.remove_task(old.id)
-            if total > 1:
-                if overall is None:
-                    overall = progress.add_task("all runs", total=None, note="", unit="runs")
-                progress.update(overall, completed=number, total=total, note=f"run {number + 1} of {total}")
-            task = progress.add_task(label, total=None, note="compiling", unit="rounds")
-
-            def advance(simulator: Simulator, snapshot: Snapshot | None) -> None:
-                progress.update(task, completed=simulator.t, total=simulator.training.rounds)
-                if snapshot is not None:
-                    progress.update(task, note=describe(simulator, snapshot))
-
-            return advance
-
-        yield begin
+        yield Bars(progress)

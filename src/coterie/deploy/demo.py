@@ -10,7 +10,6 @@ import dataclasses
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -28,6 +27,7 @@ from coterie import load
 from coterie.coupling.graph import from_matrix
 from coterie.data.federation import Federation
 from coterie.deploy.plan import Plan, Problem
+from coterie.deploy.ports import free_port, free_ports
 from coterie.deploy.site import save_own
 from coterie.engine.files import make_folder, write_text
 from coterie.engine.run import tensors
@@ -150,15 +150,6 @@ def _wait(what: str, until: Callable[[], bool], seconds: float, process: subproc
         time.sleep(0.2)
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody listens on now."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for s in sockets:
-            s.bind(("127.0.0.1", 0))
-        return [int(s.getsockname()[1]) for s in sockets]
-
-
 def _round(status: Path) -> int:
     """The round that a status file shows, −1 if there is none yet."""
     with contextlib.suppress(OSError, ValueError, KeyError):
@@ -199,7 +190,7 @@ def with_hub(folder: Path, rounds: int, say: Say) -> list[Row]:
     from coterie.deploy import keys
 
     keys.issue(folder / "keys", "hub", ["localhost"], ["127.0.0.1"], role="hub")
-    (port,) = free_ports(1)
+    port = free_port()
     plans = {method: _plan(method, method, options, names, fed, rounds) for method, options in HUB_METHODS.items()}
     for method, plan in plans.items():
         write_text(folder / f"{method}.toml", plan.to_toml())

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from coterie.deploy.messages import Rejected, Reply, Request, envelope, opened
 from coterie.engine.files import locked, write_json
+from coterie.engine.program_cache import use_users_cache
 from coterie.errors import CoterieError, InvalidInput
 
 try:
@@ -307,7 +308,7 @@ def _serve(grid: Grid, context: Context) -> None:
 
 def serve(grid: Grid, base: Path, name: str, log: Log) -> None:
     """Run the plan `name` of the hub's folder to its end, from wherever it was left."""
-    use_program_cache()
+    use_users_cache()
     from coterie.deploy.hub import Hub
     from coterie.deploy.plan import Plan
 
@@ -318,15 +319,6 @@ def serve(grid: Grid, base: Path, name: str, log: Log) -> None:
     with locked(lock):
         hub = Hub(plan, base / name, say=log.say)
         Conductor(grid, hub, Members(plan, keys, log.say), log.say, log.progress).run()
-
-
-def use_program_cache() -> None:
-    """Compiled programs in the user's cache: a process that lives for one message must not compile."""
-    if os.environ.get("COTERIE_NO_CACHE"):
-        return
-    from coterie.engine.compilation import use_cache
-
-    use_cache(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "coterie" / "programs")
 
 
 # -- a client -----------------------------------------------------------------------------------------------------------------------------------
@@ -383,7 +375,7 @@ def sites_of(text: str) -> list[Path]:
 
 @client_app.train()
 def _answer(message: Message, context: Context) -> Message:
-    use_program_cache()
+    use_users_cache()
     desk = Desk(sites_of(str(context.node_config.get("sites", ""))))
     with contextlib.redirect_stdout(None) if os.environ.get("COTERIE_QUIET") else contextlib.nullcontext():
         return Message(desk.answer(message.content), reply_to=message)

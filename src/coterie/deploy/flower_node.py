@@ -129,7 +129,8 @@ def main() -> None:
     """`python -m coterie.deploy.flower_node`, started by `coterie client join`."""
     import httpx
 
-    from coterie.deploy.flower import Desk, sites_of, use_program_cache
+    from coterie.deploy.flower import Desk, sites_of
+    from coterie.engine.program_cache import use_users_cache
 
     parser = argparse.ArgumentParser()
     parser.add_argument("--address", required=True)
@@ -141,7 +142,7 @@ def main() -> None:
         with contextlib.suppress(OSError):  # a full disk must not silence the answer as well
             print(sentence, file=sys.stderr, flush=True)
 
-    use_program_cache()
+    use_users_cache()
     desk = Desk(sites_of(given.sites), say)
     told = 0.0
     while True:  # for as long as whoever started this wants

@@ -27,6 +27,7 @@ from coterie import __version__
 from coterie.deploy import keys as identities
 from coterie.deploy.flower import FOLDER, GaveUp, pem
 from coterie.deploy.plan import Plan
+from coterie.deploy.ports import free_port
 from coterie.deploy.site import Site
 from coterie.engine.files import locked, make_folder, write_json, write_text
 from coterie.errors import CoterieError, InvalidInput
@@ -176,12 +177,6 @@ def until_stopped() -> Iterator[threading.Event]:
     finally:
         for s, handler in before.items():
             signal.signal(s, handler)
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
 
 
 # -- the hub ------------------------------------------------------------------------------------------------------------------------------------

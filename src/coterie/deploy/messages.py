@@ -83,16 +83,23 @@ _KINDS = {
 }
 
 
-def opened(kind: type[Any], text: str | bytes, frames: tuple[bytes, ...]) -> Any:
-    """A Request or Reply from its envelope and frames; raises Rejected on anything that `envelope` cannot have written."""
+def read_json(text: str | bytes) -> dict[str, Any]:
+    """A small JSON table; raises Rejected on anything else."""
     if len(text) > LARGEST_ENVELOPE:
         raise Rejected(f"an envelope has {len(text)} bytes, but must have at most {LARGEST_ENVELOPE}.")
     try:
         values = json.loads(text)
     except (ValueError, RecursionError):
         raise Rejected("an envelope is not JSON.") from None
-    expected = _KINDS[kind]
-    if not isinstance(values, dict) or set(values) != set(expected):
+    if not isinstance(values, dict):
+        raise Rejected("an envelope is not a table.")
+    return values
+
+
+def opened(kind: type[Any], text: str | bytes, frames: tuple[bytes, ...]) -> Any:
+    """A Request or Reply from its envelope and frames; raises Rejected on anything that `envelope` cannot have written."""
+    values, expected = read_json(text), _KINDS[kind]
+    if set(values) != set(expected):
         raise Rejected("an envelope lacks fields or has others than it should.")
     for key, value in values.items():
         if not _is(value, expected[key]):
@@ -121,4 +128,4 @@ def refuse(error: Exception) -> Rejected:
     return error if isinstance(error, Rejected) else Rejected(str(error))
 
 
-__all__ = ["InvalidInput", "Rejected", "Reply", "Request", "check_plan", "check_size", "envelope", "opened", "refuse", "total"]
+__all__ = ["InvalidInput", "Rejected", "Reply", "Request", "check_plan", "check_size", "envelope", "opened", "read_json", "refuse", "total"]

@@ -27,7 +27,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Literal
 
-from coterie.deploy.messages import LARGEST_ENVELOPE, Rejected
+from coterie.deploy.messages import Rejected
 from coterie.deploy.plan import NAME
 from coterie.errors import InvalidInput
 
@@ -73,19 +73,6 @@ def unpacked(payload: bytes, most_frames: int = 1 << 16) -> tuple[bytes, tuple[b
     if at != len(payload):
         raise Rejected("a message goes on after its parts.")
     return parts[0], tuple(parts[1:])
-
-
-def read_json(text: bytes) -> dict[str, Any]:
-    """A small JSON table; raises Rejected on anything else."""
-    if len(text) > LARGEST_ENVELOPE:
-        raise Rejected(f"an envelope has {len(text)} bytes, but must have at most {LARGEST_ENVELOPE}.")
-    try:
-        values = json.loads(text)
-    except (ValueError, RecursionError):
-        raise Rejected("an envelope is not JSON.") from None
-    if not isinstance(values, dict):
-        raise Rejected("an envelope is not a table.")
-    return values
 
 
 # -- configuration --------------------------------------------------------------------------------------------------------

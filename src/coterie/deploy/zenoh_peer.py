@@ -22,10 +22,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from coterie.deploy.messages import Rejected
+from coterie.deploy.messages import Rejected, read_json
 from coterie.deploy.peer import FARTHEST, Peer
 from coterie.deploy.site import Site
-from coterie.deploy.zenoh_net import Answered, Asked, Event, Net, Place, Seen, Told, packed, read_json, unpacked
+from coterie.deploy.zenoh_net import Answered, Asked, Event, Net, Place, Seen, Told, packed, unpacked
 from coterie.engine.files import locked
 from coterie.errors import CoterieError, InvalidInput
 

@@ -12,12 +12,11 @@ from coterie.deploy.hub import Hub
 from coterie.deploy.messages import Rejected, Reply, Request
 from coterie.deploy.site import Site
 from coterie.deploy.zenoh_net import Answered, Asked, Net, Place, Seen, packed, unpacked
-from coterie.deploy.zenoh_peer import LOOK_AGAIN, GaveUp, Passport, at_work, listed
+from coterie.deploy.zenoh_peer import ASK_AGAIN, LOOK_AGAIN, GaveUp, Passport, at_work, listed
 from coterie.errors import InvalidInput
 
 FRAMES = 1 << 12
 """The most frames that a message may have: a client that was away gets the broadcasts that it missed."""
-PAUSES = (0.5, 8.0)
 FAREWELL = 5.0
 """Seconds that a client stays after its last answer, should that have got lost."""
 
@@ -39,7 +38,7 @@ class Asking:
         """Who has a question, and its number."""
         self.questions = itertools.count()
         self.ask_at = dict.fromkeys(range(len(self.names)), 0.0)
-        self.pause = dict.fromkeys(range(len(self.names)), PAUSES[0])
+        self.pause = dict.fromkeys(range(len(self.names)), ASK_AGAIN[0])
         self.refused: frozenset[str] = frozenset()
         self.looked = float("-inf")
 
@@ -83,7 +82,7 @@ class Asking:
         request = hub.farewells()[k] if hub.done else hub.requests()[k]
         self.asking[k] = next(self.questions)
         self.ask_at[k] = time.monotonic() + self.pause[k]
-        self.pause[k] = min(2 * self.pause[k], PAUSES[1])
+        self.pause[k] = min(2 * self.pause[k], ASK_AGAIN[1])
         # As long as its link stands a client is at work, or its answer is on its way: a slow link must not make a hub ask twice.
         question = (k, hub.t, self.asking[k])
         self.net.ask(self.names[k], question, packed(messages.envelope(request), request.frames), max(60.0, hub.plan.rules.give_up))
@@ -98,7 +97,7 @@ class Asking:
         try:
             reply = self.opened(k, event.payload)
             if hub.take(k, reply):
-                self.pause[k], self.ask_at[k] = PAUSES[0], 0.0
+                self.pause[k], self.ask_at[k] = ASK_AGAIN[0], 0.0
                 return True
             self.ask_at[k] = 0.0  # it has lost track: it is asked again, with a whole copy
         except Rejected as error:

@@ -62,7 +62,7 @@ def environment() -> dict[str, Any]:
         "numpy": np.__version__,
         "platform": platform.platform(),
         "processor": platform.machine(),
-        "cores": os.cpu_count(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "devices": [str(d) for d in jax.devices()],
     }
 
@@ -151,8 +151,8 @@ def has_ended(folder: Path) -> bool:
 
 
 @contextlib.contextmanager
-def _stop_requests() -> Iterator[Callable[[], bool]]:
-    """Ctrl-C and SIGTERM ask the run to stop between two blocks of rounds; a second Ctrl-C stops it at once."""
+def stop_requests() -> Iterator[Callable[[], bool]]:
+    """Ctrl-C and SIGTERM ask to stop at the next occasion (between two blocks of rounds); a second one stops at once."""
     asked = False
 
     def ask(*_: object) -> None:
@@ -194,7 +194,7 @@ def _carry_on(experiment: Experiment, folder: Path, simulator: Simulator, *, res
         checkpoints.write(simulator)
         last, saved = time.perf_counter(), simulator.t
 
-    with Compilations() as compilations, _stop_requests() as stop_asked:
+    with Compilations() as compilations, stop_requests() as stop_asked:
 
         def watch(sim: Simulator, snapshot: Any) -> None:
             if progress:

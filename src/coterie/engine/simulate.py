@@ -35,6 +35,7 @@ from coterie.engine.compilation import Compilations
 from coterie.engine.evaluate import Scores, evaluate, hold
 from coterie.engine.options import Training
 from coterie.engine.rounds import Coupled, Data, Log, Row, Spec
+from coterie.engine.side_by_side import side_by_side
 from coterie.engine.store import DeviceStore, HostStore, make_store
 from coterie.errors import Diverged, InvalidInput
 from coterie.models.base import Model, ModelSpec, get_model
@@ -135,7 +136,10 @@ class Simulator:
         trainers = n if method.trains_all else s
         steps = -(-fed.train.sizes // batch)
         uneven = method.work().epochs is not None and steps.max() > 1.5 * steps.mean()
-        at_once = options.clients_at_once or (max(1, -(-trainers // 8)) if uneven else trainers)
+        if (at_once := options.clients_at_once) is None:
+            shared = sum(np.size(leaf) for leaf in jax.tree.leaves(self.method))
+            at_once = side_by_side(trainers, template.size * dtype.itemsize, shared * dtype.itemsize)
+            at_once = min(at_once, max(1, -(-trainers // 8))) if uneven else at_once
         self.spec = Spec(learner, n, s, min(at_once, trainers), sort_by_work=uneven)
         held = hold(fed.train, dtype)
         start, size = held.start, held.size
