@@ -28,7 +28,7 @@ R, K, B, SAMPLES, TEST, CLASSES = 20, 5, 20, 2000, 200, 10
 LAM, LR, PERSONAL_LR = 15.0, 0.005, 0.05
 
 
-def federation(clients: int, features: int) -> Federation:
+def federation(clients: int, features: int, samples: int = SAMPLES) -> Federation:
     rng = np.random.default_rng(0)
 
     def split(each: int) -> Split:
@@ -36,7 +36,7 @@ def federation(clients: int, features: int) -> Federation:
         y = rng.integers(0, CLASSES, clients * each).astype(np.int32)
         return Split(x, y, np.arange(clients + 1, dtype=np.int64) * each)
 
-    return Federation("random", split(SAMPLES), split(0), split(TEST), "classification", CLASSES)
+    return Federation("random", split(samples), split(0), split(TEST), "classification", CLASSES)
 
 
 def ours(problem: str, rounds: int) -> tuple[float, float]:

@@ -19,7 +19,11 @@ import matplotlib.pyplot as plt
 
 HERE = Path(__file__).parent
 IMAGE = HERE.parents[1] / "docs" / "images" / "bytes.png"
-PANELS = {"har": ("HAR, 30 clients, logistic regression", 30), "mnist-mlr": ("MNIST, 100 clients, logistic regression", 100)}
+PANELS = {
+    "har": ("HAR, 30 clients, logistic regression", 30),
+    "mnist-mlr": ("MNIST, 100 clients, logistic regression", 100),
+    "mnist-mlp": ("MNIST, 100 clients, perceptron", 100),
+}
 UNITS = {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
 # Okabe and Ito's colours, told apart by shape too.
 BLUE, ORANGE, GREEN, PURPLE, GREY, BLACK = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#777777", "#000000"
@@ -74,7 +78,7 @@ def panel(axis: plt.Axes, title: str, rows: list[dict[str, str]]) -> None:
     span = fedu[1] - local
     axis.set_title(title, fontsize=12)
     axis.set_xscale("log")
-    axis.set_xlim(300, 1.6e7)
+    axis.set_xlim(fedu[0] / 8000, fedu[0] * 4)
     axis.set_ylim(local - 0.3 * span, fedu[1] + 0.45 * span)
     axis.set_xlabel("bytes per client in the whole run, sent + received")
     axis.xaxis.set_major_formatter(lambda v, _: f"{v / 1e6:g} MB" if v >= 1e6 else f"{v / 1e3:g} kB")
