@@ -122,6 +122,16 @@ def test_the_seed_decides(label: str) -> None:
     assert not np.allclose(dense(draw(label, seed=1)), dense(draw(label, seed=2)))
 
 
+@pytest.mark.parametrize("regenerate", [False, True])
+def test_many_blocks_and_few_are_computed_differently_but_alike(regenerate: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    p = projection.draw("block", LIKE, 10, jax.random.key(0), blocks=4, regenerate=regenerate)
+    x, v = LIKE.like(jax.random.normal(jax.random.key(1), (D,))), jax.random.normal(jax.random.key(2), (10,))
+    few = p(x), p.back(v, LIKE).flat()
+    monkeypatch.setattr(projection, "UNROLLED", 0)
+    for one, other in zip(few, (p(x), p.back(v, LIKE).flat()), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("dsub", [4, 10, 11])
 def test_regenerated_blocks_are_the_stored_ones(dsub: int) -> None:
     np.testing.assert_allclose(dense(draw("blocks, regenerated", dsub)), dense(draw("blocks of unequal size", dsub)), rtol=1e-6)

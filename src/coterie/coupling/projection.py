@@ -27,6 +27,8 @@ from coterie.errors import InvalidInput
 from coterie.trees import tree
 from coterie.vector import Vector
 
+UNROLLED = 64
+"""Up to so many blocks are written out one by one, which is faster on a CPU but takes time to compile."""
 KINDS = ("dense", "orthogonal", "block", "layer", "identity")
 
 
@@ -123,19 +125,24 @@ class Blocks(Projection):
     def _shape(self) -> tuple[int, int, int]:
         return len(self.rows) - 1, int(max(np.diff(self.rows))), int(max(np.diff(self.columns)))
 
+    # Blocks are neighbouring ranges: a few of them are sliced and joined, many are looked up.
+
     @staticmethod
-    def _places(bounds: tuple[int, ...], width: int) -> tuple[np.ndarray, np.ndarray]:
-        """For each (block, slot): the index it stands for, and whether it is real or padding."""
-        starts, counts = np.asarray(bounds[:-1]), np.diff(bounds)
+    def _gather(flat: Any, bounds: tuple[int, ...], width: int) -> Any:
+        """The ranges of a vector as rows, padded with zeros to one width."""
+        if len(bounds) - 1 <= UNROLLED:
+            ranges = zip(bounds[:-1], bounds[1:], strict=True)
+            return jnp.concatenate([jnp.pad(flat[a:b], (0, width - (b - a))) for a, b in ranges]).reshape(-1, width)
         slots = np.arange(width)
-        return np.minimum(starts[:, None] + slots, bounds[-1] - 1), slots < counts[:, None]
+        index = np.minimum(np.asarray(bounds[:-1])[:, None] + slots, bounds[-1] - 1)
+        return jnp.where(slots < np.diff(bounds)[:, None], flat[index], 0)
 
-    def _gather(self, flat: Any, bounds: tuple[int, ...], width: int) -> Any:
-        index, real = self._places(bounds, width)
-        return jnp.where(real, flat[index], 0)
-
-    def _scatter(self, blocks: Any, bounds: tuple[int, ...], width: int) -> Any:
-        _, real = self._places(bounds, width)
+    @staticmethod
+    def _scatter(blocks: Any, bounds: tuple[int, ...]) -> Any:
+        """The inverse of `_gather`."""
+        if len(bounds) - 1 <= UNROLLED:
+            return jnp.concatenate([blocks[i, :count] for i, count in enumerate(np.diff(bounds))])
+        real = np.arange(blocks.shape[1]) < np.diff(bounds)[:, None]
         return blocks.reshape(-1)[np.flatnonzero(real.reshape(-1))]
 
     @staticmethod
@@ -147,9 +154,11 @@ class Blocks(Projection):
 
     def _each(self, inputs: Any, transposed: bool) -> Any:
         """Every block times its input: (k, width) → (k, height), or back."""
+        k, height, width = self._shape
+        if not self.regenerate and k <= UNROLLED:  # over many clients each is one large product, which a batched one is not
+            return jnp.stack([v @ block if transposed else block @ v for block, v in zip(self.source, inputs, strict=True)])
         if not self.regenerate:
             return jnp.einsum("khw,kh->kw" if transposed else "khw,kw->kh", self.source, inputs)
-        k, height, width = self._shape
         facts = (jnp.arange(k), jnp.asarray(np.diff(self.rows)), jnp.asarray(np.diff(self.columns)), inputs)
 
         def one(carry: None, fact: Any) -> tuple[None, Any]:
@@ -160,14 +169,12 @@ class Blocks(Projection):
         return lax.scan(one, None, facts)[1]
 
     def __call__(self, x: Vector) -> Any:
-        _, height, width = self._shape
-        out = self._each(self._gather(x.flat(), self.columns, width), transposed=False)
-        return self._scatter(out, self.rows, height)
+        out = self._each(self._gather(x.flat(), self.columns, self._shape[2]), transposed=False)
+        return self._scatter(out, self.rows)
 
     def back(self, v: Any, like: Vector) -> Vector:
-        _, height, width = self._shape
-        out = self._each(self._gather(v, self.rows, height), transposed=True)
-        return like.like(self._scatter(out, self.columns, width))
+        out = self._each(self._gather(v, self.rows, self._shape[1]), transposed=True)
+        return like.like(self._scatter(out, self.columns))
 
 
 @tree
