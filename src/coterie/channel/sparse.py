@@ -163,6 +163,10 @@ class Delta(TopK):
     Otherwise the compressor of `top-k` with other defaults: `memory = "copies"`, both directions (`down`), 8-bit differences, gaps between
     coordinates.
 
+    Stars keep copies of updates. Where few numbers are sent, `memory = "errors"` serves them better. With `down`, a hub's model that moves fast is
+    steered by what it was rounds ago and can swing out of control; a smaller step (`beta`, or the method's own) or `down = false` is
+    the remedy (experiments/README.md).
+
     | symbol | option |
     |---|---|
     | h | memory = "copies" |
