@@ -74,7 +74,7 @@ def draw(rows: list[dict[str, str]]) -> None:
 
 
 def panel(axis: plt.Axes, title: str, rows: list[dict[str, str]]) -> None:
-    fedu, local = series(rows, "FedU")[0], series(rows, "Local.*")[0][1]
+    fedu, local = series(rows, "FedU")[0], series(rows, r"Local(?: \(20 steps, lr 0\.03, sampled\))?")[0][1]  # FedU's steps
     span = fedu[1] - local
     axis.set_title(title, fontsize=12)
     axis.set_xscale("log")
@@ -99,7 +99,7 @@ def panel(axis: plt.Axes, title: str, rows: list[dict[str, str]]) -> None:
         axis.annotate("", (best[0] * 1.15, above), (fedu[0], above), arrowprops={"arrowstyle": "->", "color": ORANGE, "lw": 2})
         note(axis, f"{fedu[0] / best[0]:.0f}× fewer bytes", (middle, above), (0, 4), ORANGE, "center", "bottom", weight="bold", size=13)
     others = [
-        (r"lp-proj-2", "lp-proj, graph-proj", GREEN, "^", (0, 8), "center"),
+        (r"lp-proj-2", "lp-proj, graph-proj", GREEN, "^", (9, 4), "left"),
         (r"graph-proj", "", GREEN, "v", (0, 0), "left"),
         (r"pFedMe \(personal\)", "pFedMe", PURPLE, "D", (-8, -4), "right"),
         (r"Per-FedAvg \+ qsgd \(personal\)", "Per-FedAvg + QSGD", GREY, "X", (-8, -4), "right"),
