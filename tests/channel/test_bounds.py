@@ -14,13 +14,14 @@ from coterie.channel.base import get_channel
 from coterie.channel.sketch import CountSketch
 from coterie.channel.sparse import RandomK, TopK
 from coterie.channel.subspace import RandomSubspace, hadamard, random_signs
+from coterie.errors import InvalidInput
 
 D = 24
 
 
-def sent(made: Any, x: Any, base: Any, key: Any) -> Any:
-    payload, _ = made.compress(x, base, (), (), key, 0)
-    return made.expand(payload, base, (), key, 0)[0]
+def sent(made: Any, x: Any, base: Any, key: Any, t: Any = 0) -> Any:
+    payload, _ = made.compress(x, base, (), (), key, t)
+    return made.expand(payload, base, (), key, t)[0]
 
 
 @functools.cache
@@ -160,7 +161,7 @@ def test_the_error_of_a_sketch_is_within_its_bound() -> None:
     v = jnp.asarray(np.random.default_rng(4).standard_normal(40), jnp.float32)
     c, rows = 10, 1000
     made = CountSketch(rows=rows, columns=c / 40)
-    error = np.asarray(jax.jit(lambda v: made.rows_say(made.table(v), 40) - v)(v), np.float64)
+    error = np.asarray(jax.jit(lambda v: made.rows_say(made.table(v, 0), 40, 0) - v)(v), np.float64)
     variance = (float(v @ v) - np.asarray(v) ** 2) / c
     per_row = (error**2 / variance).mean(axis=1)
     assert abs(per_row.mean() - 1) < 5 * per_row.std() / np.sqrt(rows)
@@ -174,7 +175,7 @@ def test_the_error_of_a_sketch_is_within_its_bound() -> None:
 def test_estimates_are_medians() -> None:
     for rows in (3, 4):
         made, v = CountSketch(rows=rows, columns=0.5), jnp.arange(8.0)
-        said, seen = jax.jit(lambda v, made=made: (made.rows_say(made.table(v), 8), made.estimates(made.table(v), 8)))(v)
+        said, seen = jax.jit(lambda v, made=made: (made.rows_say(made.table(v, 3), 8, 3), made.estimates(made.table(v, 3), 8, 3)))(v)
         np.testing.assert_allclose(seen, np.median(said, axis=0), rtol=1e-6)
 
 
@@ -182,14 +183,33 @@ def test_heavy_coordinates_are_found() -> None:
     rng = np.random.default_rng(5)
     v = 0.01 * rng.standard_normal(200)
     v[[3, 77, 150]] = [5.0, -4.0, 3.0]
-    made, base = CountSketch(rows=5, columns=0.5, k=3), jnp.ones(200)
-    arrived = np.asarray(sent(made, base + jnp.asarray(v, jnp.float32), base, None)) - 1
-    assert np.flatnonzero(arrived).tolist() == [3, 77, 150]
-    np.testing.assert_allclose(arrived[[3, 77, 150]], [5.0, -4.0, 3.0], atol=0.05)
+    x, base = jnp.asarray(1 + v, jnp.float32), jnp.ones(200)
+    for made in (CountSketch(rows=5, columns=0.5, k=3), CountSketch(rows=5, columns=0.5, k=3, exact=False, memory="none")):
+        arrived = np.asarray(sent(made, x, base, None))
+        assert np.flatnonzero(arrived - 1).tolist() == [3, 77, 150]
+        np.testing.assert_allclose(arrived[[3, 77, 150]], x[jnp.asarray([3, 77, 150])], atol=0 if made.exact else 0.05)
 
 
-def test_a_sketch_is_linear_and_the_same_every_round() -> None:
+def test_what_a_sketch_misses_is_made_up_for() -> None:
+    """Numbers without any that stand out, sent over and over: what is left to send stays bounded with true numbers, but grows with estimates alone."""
+    v = jnp.asarray(np.random.default_rng(7).standard_normal(500), jnp.float32)
+
+    def left_after(made: CountSketch, rounds: int) -> float:
+        def once(left: Any, t: Any) -> tuple[Any, None]:
+            x = left + v
+            return x - sent(made, x, jnp.zeros(500), None, t), None
+
+        return float(jnp.linalg.norm(jax.jit(lambda: jax.lax.scan(once, jnp.zeros(500), jnp.arange(rounds))[0])()) / jnp.linalg.norm(v))
+
+    true, estimates = CountSketch(columns=0.05, k=25), CountSketch(columns=0.05, k=25, exact=False, memory="none")
+    assert left_after(true, 300) < 500 / 25 < 1e6 < left_after(estimates, 50)
+    with pytest.raises(InvalidInput, match=r'sketch.exact is false, but then sketch.memory must be "none", not .errors.'):
+        CountSketch(exact=False)
+
+
+def test_a_sketch_is_linear_and_another_one_every_round() -> None:
     made, rng = CountSketch(rows=3, columns=0.5), np.random.default_rng(6)
     a, b = (jnp.asarray(rng.integers(-50, 50, 40), jnp.float32) for _ in range(2))
-    assert np.array_equal(made.table(a + b), made.table(a) + made.table(b))
-    assert not np.array_equal(made.table(a), made.replace(hash_seed=1).table(a))
+    assert np.array_equal(made.table(a + b, 5), made.table(a, 5) + made.table(b, 5))
+    assert not np.array_equal(made.table(a, 5), made.replace(hash_seed=1).table(a, 5))
+    assert not np.array_equal(made.table(a, 5), made.table(a, 6))

@@ -38,6 +38,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("lbgm", {}),
     ("lbgm", {"values": "int8", "threshold": 0.9}),
     ("sketch", {"columns": 0.2, "share": 0.1, "values": "int8"}),
+    ("sketch", {"columns": 0.2, "rows": 4, "share": 0.1, "exact": False, "memory": "none"}),
     ("subspace", {"share": 0.2}),
 ]
 ONE_EACH = [("plain", {"values": "int8"}), *dict(CASES[5:]).items()]
@@ -167,7 +168,10 @@ def payload_of(made: Any, rng: np.random.Generator, d: int, dtype: Any, clustere
         return lbgm.Multiple(np.bool_(True), np.zeros((), dtype), coded(rng, made.values, d, d, dtype))
     if isinstance(made, plain.Plain):
         return coded(rng, made.values, d, d, dtype)
-    k = made.rows * made.width(d) if isinstance(made, sketch.CountSketch) else made.count(d)
+    k = made.count(d)
+    if isinstance(made, sketch.CountSketch):
+        cells = made.rows * made.width(d)
+        return sketch.Sketched(coded(rng, made.values, cells, cells, dtype), coded(rng, made.values, k, k, dtype) if made.exact else ())
     values = coded(rng, made.values, k, k, dtype)
     if isinstance(made, sparse.TopK):
         told = k < d and getattr(made, "pick", "largest") == "largest"
@@ -184,7 +188,7 @@ def any_options(name: str) -> st.SearchStrategy[dict[str, Any]]:
         "lbgm": {"values": kinds},
         "qsgd": {"bucket": st.sampled_from([1, 7, 512]), "levels": st.sampled_from([1, 4, 127, 128, 32767])},
         "dgc": {"share": shares, "values": kinds, "indices": indices, "warmup": st.sampled_from([0, 1, 5])},
-        "sketch": {"rows": st.integers(1, 4), "columns": shares, "values": kinds},
+        "sketch": {"rows": st.integers(1, 4), "columns": shares, "values": kinds, "exact": st.booleans(), "memory": st.just("none")},
         "random-k": {"share": shares, "values": kinds},
         "subspace": {"k": st.integers(1, 400), "values": kinds},
         "delta": {"share": shares, "values": kinds, "indices": indices, "pick": st.sampled_from(["largest", "turns"])},

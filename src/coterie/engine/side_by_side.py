@@ -9,7 +9,7 @@ from __future__ import annotations
 import jax
 
 CACHE = 2 << 20
-"""Bytes of models in a group. Half to twice as much differs by less than a tenth (MNIST, 1,000 clients; a perceptron, 100)."""
+"""Bytes of models in a group; `bench/groups.py` measures what it brings."""
 
 
 def side_by_side(trainers: int, model_bytes: int, shared_bytes: int = 0) -> int:
@@ -17,13 +17,13 @@ def side_by_side(trainers: int, model_bytes: int, shared_bytes: int = 0) -> int:
     worth reading it again. A number that divides `trainers` is preferred: the rest would be a second, smaller program to compile.
 
     >>> side_by_side(1000, 31_400), side_by_side(100, 318_040), side_by_side(100, 318_040, shared_bytes=100 * 318_040)
-    (50, 5, 50)
+    (50, 5, 100)
     >>> side_by_side(100, 2_440), side_by_side(7, 10**9), side_by_side(1, 10**9)
     (100, 2, 1)
     """
     if jax.default_backend() != "cpu":
         return trainers
-    target = max(2, CACHE // max(1, model_bytes), shared_bytes // (2 * max(1, model_bytes)))
+    target = max(2, CACHE // max(1, model_bytes), shared_bytes // max(1, model_bytes))
     if target >= trainers:
         return trainers
     dividing = [g for g in range(-(-target // 2), target + 1) if trainers % g == 0 and g > 1]
