@@ -191,7 +191,7 @@ def test_heavy_coordinates_are_found() -> None:
 
 
 def test_what_a_sketch_misses_is_made_up_for() -> None:
-    """Numbers without any that stand out, sent over and over: what is left to send stays bounded with true numbers, but grows with estimates alone."""
+    """Numbers without any that stand out, sent over and over: what is left stays bounded with true numbers, and grows with estimates alone."""
     v = jnp.asarray(np.random.default_rng(7).standard_normal(500), jnp.float32)
 
     def left_after(made: CountSketch, rounds: int) -> float:
