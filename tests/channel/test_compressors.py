@@ -264,5 +264,5 @@ def test_options_that_make_no_sense_together_are_refused(name: str, options: dic
 
 def test_options_that_make_sense_together_are_not_refused() -> None:
     assert get_channel("qsgd", {"memory": "errors", "bucket": 64, "levels": 16}).memory == "errors"
-    assert get_channel("delta").memory == "copies"
+    assert get_channel("delta", {"memory": "copies"}).memory == "copies"
     assert get_channel("delta").down

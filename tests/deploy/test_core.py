@@ -26,6 +26,7 @@ from coterie.models.base import get_model
 
 ROUNDS, CLIENTS = 3, 4
 DELTA = get_channel("delta", {"share": 0.1})
+COPIES = DELTA.replace(memory="copies")
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +106,7 @@ def assert_same(room: Room, fed: Federation, rtol: float = 1e-5) -> None:
 STARS = [
     pytest.param("lp-proj-1", PLAIN, {"cohort": 2}, id="lp-proj-1, some send"),
     pytest.param("fedavg", DELTA, {"cohort": 2}, id="fedavg, delta, cohort"),
+    pytest.param("fedavg", COPIES, {"cohort": 2}, id="fedavg, copies of updates, cohort"),
     pytest.param("fedu", PLAIN, {"cohort": 3}, id="fedu, cohort", marks=pytest.mark.slow),
     pytest.param("fedu", DELTA, {}, id="fedu, delta", marks=pytest.mark.slow),
     *(
@@ -149,10 +151,12 @@ def test_double_precision(fed: Federation, tmp_path: Path) -> None:
     assert_same(Room(make_plan(fed, "ditto", precision="float64"), fed, tmp_path).run(), fed, rtol=1e-10)
 
 
-@pytest.mark.parametrize("channel", [PLAIN, DELTA], ids=["plain", "delta"])
-def test_requests_may_be_repeated_after_any_crash(channel: Channel, fed: Federation, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "channel"), [("fedu", PLAIN), ("fedu", DELTA), ("fedavg", DELTA)], ids=["plain", "graph over delta", "star over delta"]
+)
+def test_requests_may_be_repeated_after_any_crash(name: str, channel: Channel, fed: Federation, tmp_path: Path) -> None:
     """The hub dies in the middle of a round, clients answer twice, a client dies after its answer: nothing is done twice."""
-    room = Room(make_plan(fed, "fedu", channel), fed, tmp_path)
+    room = Room(make_plan(fed, name, channel), fed, tmp_path)
     room.round()
     first = {k: room.ask(k, request) for k, request in room.hub.requests().items() if k < 2}
     room.hub.take(0, first[0])
@@ -168,10 +172,10 @@ def test_requests_may_be_repeated_after_any_crash(channel: Channel, fed: Federat
     assert_same(room, fed)
 
 
-@pytest.mark.parametrize("name", ["fedavg", "fedu"])
-def test_a_lost_answer_puts_links_in_step_again(name: str, fed: Federation, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "channel"), [("fedavg", COPIES), ("fedavg", DELTA), ("fedu", DELTA)], ids=["star, copies", "star", "graph"])
+def test_a_lost_answer_puts_links_in_step_again(name: str, channel: Channel, fed: Federation, tmp_path: Path) -> None:
     """A client works, its answer is lost, and the hub goes on without it: both ends of its link agree again after the next round."""
-    room = Room(make_plan(fed, name, DELTA, rounds=4), fed, tmp_path)
+    room = Room(make_plan(fed, name, channel, rounds=4), fed, tmp_path)
     room.round()
     requests = room.hub.requests()
     room.ask(2, requests[2])  # lost
@@ -181,15 +185,15 @@ def test_a_lost_answer_puts_links_in_step_again(name: str, fed: Federation, tmp_
     room.hub.close()
     room.round()
     mine, theirs = room.clients[2].kept.row.up.public, room.hub.lines[2].up
-    if name == "fedavg":
+    if channel is COPIES:
         assert np.asarray(mine.copy).tobytes() == np.asarray(theirs.copy).tobytes()
     room.round()
     room.run()
 
 
-@pytest.mark.parametrize("name", ["fedavg", "fedu"])
-def test_a_client_that_lost_its_folder_begins_anew(name: str, fed: Federation, tmp_path: Path) -> None:
-    room = Room(make_plan(fed, name, DELTA), fed, tmp_path)
+@pytest.mark.parametrize(("name", "channel"), [("fedavg", COPIES), ("fedavg", DELTA), ("fedu", DELTA)], ids=["star, copies", "star", "graph"])
+def test_a_client_that_lost_its_folder_begins_anew(name: str, channel: Channel, fed: Federation, tmp_path: Path) -> None:
+    room = Room(make_plan(fed, name, channel), fed, tmp_path)
     room.round()
     room.round()
     (tmp_path / "client1" / "client.safetensors").unlink()

@@ -75,18 +75,29 @@ def test_graph_over_every_channel_equals_one_by_one(name: str, ragged: Federatio
 
 
 @pytest.mark.parametrize(
-    ("method", "more"),
+    ("method", "more", "memory"),
     [
-        (coterie.DFedU(lr=0.1, local_steps=2, eta=0.3), {"cohort": None}),
-        pytest.param(coterie.GraphProj(lr=0.1, local_steps=2, eta=0.3, dsub=4, p=1.5), {}, marks=pytest.mark.slow),
-        (coterie.PFedMe(lr=0.1, local_rounds=2, inner_steps=2), {}),
+        (coterie.DFedU(lr=0.1, local_steps=2, eta=0.3), {"cohort": None}, "errors"),
+        pytest.param(coterie.GraphProj(lr=0.1, local_steps=2, eta=0.3, dsub=4, p=1.5), {}, "errors", marks=pytest.mark.slow),
+        (coterie.PFedMe(lr=0.1, local_rounds=2, inner_steps=2), {}, "errors"),
+        (coterie.PFedMe(lr=0.1, local_rounds=2, inner_steps=2), {}, "copies"),
     ],
-    ids=lambda v: getattr(v, "name", ""),
+    ids=lambda v: getattr(v, "name", v if isinstance(v, str) else ""),
 )
-def test_the_delta_channel_both_ways_equals_one_by_one(method: coterie.Method, more: dict[str, Any], ragged: Federation) -> None:
-    options = {**OPTIONS, **more}
-    fast, slow = (run(method, ragged, graph=ring(), channel=channel("delta", k=2), **options) for run in (coterie.simulate, simulate_loop))
+def test_the_delta_channel_both_ways_equals_one_by_one(method: coterie.Method, more: dict[str, Any], memory: str, ragged: Federation) -> None:
+    options, through = {**OPTIONS, **more}, channel("delta", k=2, memory=memory)
+    fast, slow = (run(method, ragged, graph=ring(), channel=through, **options) for run in (coterie.simulate, simulate_loop))
     alike(fast, slow)
+
+
+def test_only_stars_have_a_choice_of_memory(ragged: Federation) -> None:
+    """Neighbours go over public copies whatever `memory` says, to the bit; a star's updates do not."""
+    for method, same in ((coterie.FedU(lr=0.1, local_steps=2, eta=0.3), True), (coterie.FedAvg(lr=0.1, local_steps=2), False)):
+        errors, copies = (
+            flat(coterie.simulate(method, ragged, graph=ring(), channel=channel("delta", memory=memory), **OPTIONS))
+            for memory in ("errors", "copies")
+        )
+        assert (errors.tobytes() == copies.tobytes()) == same
 
 
 @pytest.mark.parametrize("store", ["host", "file"])

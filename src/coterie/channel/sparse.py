@@ -160,16 +160,16 @@ class Delta(TopK):
       again in every round until it is renewed: in a star only the round's coordinates of a client's update count (none are kept for later), and
       a peer compares its neighbours' copies with its own model instead of with its own copy, which would be as old as theirs.
 
-    Otherwise the compressor of `top-k` with other defaults: `memory = "copies"`, both directions (`down`), 8-bit differences, gaps between
-    coordinates.
+    Otherwise the compressor of `top-k` with other defaults: both directions (`down`), 8-bit differences, gaps between coordinates.
 
-    Stars keep copies of updates. Where few numbers are sent, `memory = "errors"` serves them better. With `down`, a hub's model that moves fast is
-    steered by what it was rounds ago and can swing out of control; a smaller step (`beta`, or the method's own) or `down = false` is
-    the remedy (experiments/README.md).
+    What neighbours on a graph and a hub say always goes over public copies. Only what a client sends to the hub of a star, an update and not a model,
+    has a choice: with `memory = "errors"`, the default, what is cut off is added to its next update; with "copies" both ends keep a
+    copy of its updates, which is worse where few numbers are sent: an update that has passed lives on in its copy (experiments/README.md). A hub's
+    model that moves fast is steered by what it was rounds ago and can swing out of control; a smaller step (`beta`, or the method's own) or
+    `down = false` is the remedy.
 
     | symbol | option |
     |---|---|
-    | h | memory = "copies" |
     | k | k, or share = k/d |
     | Q | values |
 
@@ -177,7 +177,6 @@ class Delta(TopK):
     numbers in the order of their turns, 4 bits each with "int4".
     """
 
-    memory: str = option("copies", MEMORY_HELP, choices=MEMORIES)
     down: bool = option(True, "compress what the hub sends, too")
     values: str = option("int8", numbers.HELP, choices=numbers.KINDS)
     pick: str = option(
