@@ -1,6 +1,6 @@
 """pFedMe's shared model w over compressed links: when it moves fast and comes down late, it swings; what steadies it.
 
-python experiments/bytes/pfedme_swing.py
+    python experiments/bytes/pfedme_swing.py        # → pfedme_swing.result.md
 
 MNIST, logistic regression, pFedMe as in mnist-mlr.toml but for what is told, seed 100, mean test accuracy of all clients after 100 rounds.
 """
@@ -15,15 +15,19 @@ import coterie
 from coterie.channel import get_channel
 
 FAST: dict[str, Any] = {"lam": 0.01, "lr": 10.0, "personal_lr": 0.1, "local_rounds": 4, "inner_steps": 5, "inner_start": "memory"}
+COPIES = {"memory": "copies"}
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any] | None]] = {
     "whole": ({}, None),
     "5%": ({}, {}),
-    "5%, errors": ({}, {"memory": "errors"}),
-    "5% up, whole models down": ({}, {"down": False}),
+    "1%": ({}, {"share": 0.01}),
+    "5%, copies of updates": ({}, COPIES),
+    "5% up, copies of updates; whole models down": ({}, {**COPIES, "down": False}),
     "whole, beta = 0.1": ({"beta": 0.1}, None),
-    "5%, beta = 0.1": ({"beta": 0.1}, {}),
+    "1%, beta = 0.1": ({"beta": 0.1}, {"share": 0.01}),
+    "5%, copies of updates, beta = 0.1": ({"beta": 0.1}, COPIES),
     "whole, a tenth of lr": ({"lr": 1.0}, None),
-    "5%, a tenth of lr": ({"lr": 1.0}, {}),
+    "1%, a tenth of lr": ({"lr": 1.0}, {"share": 0.01}),
+    "5%, copies of updates, a tenth of lr": ({"lr": 1.0}, COPIES),
 }
 
 
