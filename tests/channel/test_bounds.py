@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from coterie.channel.base import get_channel
+from coterie.channel.base import CHANNELS, get_channel
+from coterie.channel.link import Stream, open_link, transmit
 from coterie.channel.sketch import CountSketch
 from coterie.channel.sparse import RandomK, TopK
 from coterie.channel.subspace import RandomSubspace, hadamard, random_signs
@@ -213,3 +214,45 @@ def test_a_sketch_is_linear_and_another_one_every_round() -> None:
     assert np.array_equal(made.table(a + b, 5), made.table(a, 5) + made.table(b, 5))
     assert not np.array_equal(made.table(a, 5), made.replace(hash_seed=1).table(a, 5))
     assert not np.array_equal(made.table(a, 5), made.table(a, 6))
+
+
+# -- error feedback -------------------------------------------------------------------------------------------------------
+
+REMEMBERING = {
+    "plain": {"values": "sign"},
+    "top-k": {"k": 10},
+    "random-k": {"k": 10},
+    "delta": {"k": 10},
+    "delta, in turn": {"k": 10, "pick": "turns", "values": "int4"},
+    "qsgd": {"bucket": 64, "levels": 16},
+    "sketch": {"k": 10, "columns": 0.05},
+    "subspace": {"k": 10},
+}
+
+
+def test_every_channel_that_may_have_a_memory_is_tried() -> None:
+    def may(name: str) -> bool:
+        try:
+            return get_channel(name, {**REMEMBERING.get(name, {}), "memory": "errors"}).memory == "errors"
+        except InvalidInput:
+            return False  # it has a memory of its own
+
+    assert {name.split(",")[0] for name in REMEMBERING} == {name for name in CHANNELS if may(name)}
+
+
+@pytest.mark.parametrize("name", REMEMBERING)
+def test_what_is_kept_for_later_levels_off(name: str) -> None:
+    """The same update over and over, none of its numbers standing out: what is left to send grows at first, and then no more."""
+    d, rounds = 200, 4000
+    made = get_channel(name.split(",")[0], {**REMEMBERING[name], "memory": "errors"})
+    update = jnp.asarray(np.random.default_rng(8).standard_normal(d), jnp.float32)
+    stream, nothing = Stream(errors=True, moving=True), jnp.zeros(d)
+
+    def once(link: Any, t: Any) -> tuple[Any, Any]:
+        link = transmit(stream, made, link, update, nothing, jax.random.fold_in(jax.random.key(1), t), t).link
+        return link, jnp.linalg.norm(link.private.error)
+
+    left = np.asarray(jax.jit(lambda: jax.lax.scan(once, open_link(stream, made, nothing), jnp.arange(rounds))[1])())
+    assert np.isfinite(left).all()
+    assert left[rounds // 2 :].mean() < 1.25 * left[rounds // 4 : rounds // 2].mean()
+    assert left.max() < 2 * d / 10 * float(jnp.linalg.norm(update))
