@@ -79,7 +79,7 @@ def panel(axis: plt.Axes, title: str, rows: list[dict[str, str]]) -> None:
     axis.set_title(title, fontsize=12)
     axis.set_xscale("log")
     axis.set_xlim(fedu[0] / 8000, fedu[0] * 4)
-    axis.set_ylim(local - 0.3 * span, fedu[1] + 0.45 * span)
+    axis.set_ylim(local - 0.4 * span, fedu[1] + 0.45 * span)
     axis.set_xlabel("bytes per client in the whole run, sent + received")
     axis.xaxis.set_major_formatter(lambda v, _: f"{v / 1e6:g} MB" if v >= 1e6 else f"{v / 1e3:g} kB")
     axis.axhspan(fedu[1] - 0.3, fedu[1] + 0.3, color=GREY, alpha=0.18, lw=0)
@@ -101,14 +101,17 @@ def panel(axis: plt.Axes, title: str, rows: list[dict[str, str]]) -> None:
     others = [
         (r"lp-proj-2", "lp-proj, graph-proj", GREEN, "^", (9, 4), "left"),
         (r"graph-proj", "", GREEN, "v", (0, 0), "left"),
-        (r"pFedMe \(personal\)", "pFedMe", PURPLE, "D", (-8, -4), "right"),
-        (r"Per-FedAvg \+ qsgd \(personal\)", "Per-FedAvg + QSGD", GREY, "X", (-8, -4), "right"),
+        (r"pFedMe(?: \+ delta \(share=[\d.]+\))? \(personal\)", "pFedMe", PURPLE, "D", (0, -14), "center"),
+        (r"Per-FedAvg(?: \(.*\))? \+ (?:qsgd|dgc|sketch) \(personal\)", "Per-FedAvg over\nQSGD, DGC, sketch", GREY, "X", (-9, -10), "right"),
     ]
     for pattern, label, colour, marker, shift, side in others:
-        for point in series(rows, pattern):
-            if point[1] > local - 0.3 * span:
-                axis.plot(*point[:2], color=colour, marker=marker, ms=8, ls="")
-                note(axis, label, point[:2], shift, colour, side)
+        points = [p for p in series(rows, pattern) if marker == "D" or p[1] > local - 0.3 * span]  # a curve may leave the panel
+        for point in points:
+            axis.plot(*point[:2], color=colour, marker=marker, ms=8 if marker != "D" else 6, ls="")
+        if marker == "D" and points:
+            axis.plot(*zip(*[p[:2] for p in points], strict=True), color=colour, lw=1)
+        if points:
+            note(axis, label, max(points, key=lambda p: -p[1] if marker == "X" else p[0])[:2], shift, colour, side)
 
 
 def line(
