@@ -70,6 +70,7 @@ def test_a_collapse_is_said_with_its_round_and_never_a_number() -> None:
     assert cell_text(Cell((0.5, None), (None, 3))) == "50.00; 1 of 2 collapsed at round 3"
     assert cell_text(Cell((0.5, 0.6), (None, None))) == "55.00 ± 7.07"
     assert cell_text(Cell((0.5, None), (None, 3), (-0.024, None))) == "50.00 (−2.4); 1 of 2 collapsed at round 3"
+    assert cell_text(Cell((0.5,), (None,), (-0.0001,))) == "50.00 (0.0)"  # no sign where there is nothing to tell
 
 
 def test_fairness_on_hand_made_numbers() -> None:

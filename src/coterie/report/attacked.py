@@ -22,7 +22,7 @@ def cell_text(cell: Cell) -> str:
     """`87.10 ± 0.31 (−2.4)`, `collapsed at round 7`, or both when only some seeds collapsed."""
     parts = []
     if cell.spread is not None:
-        change = "" if cell.change is None else f" ({100 * cell.change:+.1f})".replace("-", "−")
+        change = "" if cell.change is None else f" ({100 * cell.change:+z.1f})".replace("-", "−").replace("+0.0)", "0.0)")
         parts.append(f"{100 * cell.spread.mean:.2f}" + (f" ± {100 * cell.spread.std:.2f}" if cell.spread.count > 1 else "") + change)
     if cell.collapses:
         when = sorted(set(cell.collapses))
