@@ -23,7 +23,7 @@ def side_by_side(trainers: int, model_bytes: int, shared_bytes: int = 0) -> int:
     """
     if jax.default_backend() != "cpu":
         return trainers
-    target = max(2, CACHE // max(1, model_bytes), shared_bytes // max(1, model_bytes))
+    target = max(2, CACHE // max(1, model_bytes), 2 * shared_bytes // max(1, model_bytes))
     if target >= trainers:
         return trainers
     dividing = [g for g in range(-(-target // 2), target + 1) if trainers % g == 0 and g > 1]
