@@ -266,3 +266,13 @@ def test_options_that_make_sense_together_are_not_refused() -> None:
     assert get_channel("qsgd", {"memory": "errors", "bucket": 64, "levels": 16}).memory == "errors"
     assert get_channel("delta", {"memory": "copies"}).memory == "copies"
     assert get_channel("delta").down
+
+
+@pytest.mark.parametrize("pattern", [0x7F81, 0xFF81, 0x7FC0, 0x7F80, 0x8000])
+def test_no_scale_but_a_finite_positive_one_is_taken(pattern: int) -> None:
+    """Signalling and quiet NaNs, infinity, minus zero: refused in a sentence, without a warning."""
+    with pytest.raises(InvalidInput, match="a scale must be finite and not negative"):
+        get_channel("plain", {"values": "int8"}).decode(pattern.to_bytes(2, "little") + bytes(5), 5, np.dtype(np.float32))
+    if pattern != 0x8000:
+        with pytest.raises(InvalidInput, match="not finite"):
+            get_channel("plain", {"values": "float16"}).decode((pattern & 0x7D01 | 0x7C00).to_bytes(2, "little"), 1, np.dtype(np.float32))

@@ -106,7 +106,7 @@ def assert_same(room: Room, fed: Federation, rtol: float = 1e-5) -> None:
 STARS = [
     pytest.param("lp-proj-1", PLAIN, {"cohort": 2}, id="lp-proj-1, some send"),
     pytest.param("fedavg", DELTA, {"cohort": 2}, id="fedavg, delta, cohort"),
-    pytest.param("fedavg", COPIES, {"cohort": 2}, id="fedavg, copies of updates, cohort"),
+    pytest.param("fedavg", COPIES, {"cohort": 2}, id="fedavg, copies of updates, cohort", marks=pytest.mark.slow),
     pytest.param("fedu", PLAIN, {"cohort": 3}, id="fedu, cohort", marks=pytest.mark.slow),
     pytest.param("fedu", DELTA, {}, id="fedu, delta", marks=pytest.mark.slow),
     *(
@@ -172,7 +172,14 @@ def test_requests_may_be_repeated_after_any_crash(name: str, channel: Channel, f
     assert_same(room, fed)
 
 
-@pytest.mark.parametrize(("name", "channel"), [("fedavg", COPIES), ("fedavg", DELTA), ("fedu", DELTA)], ids=["star, copies", "star", "graph"])
+@pytest.mark.parametrize(
+    ("name", "channel"),
+    [
+        pytest.param("fedavg", COPIES, id="star, copies"),
+        pytest.param("fedavg", DELTA, id="star", marks=pytest.mark.slow),
+        pytest.param("fedu", DELTA, id="graph"),
+    ],
+)
 def test_a_lost_answer_puts_links_in_step_again(name: str, channel: Channel, fed: Federation, tmp_path: Path) -> None:
     """A client works, its answer is lost, and the hub goes on without it: both ends of its link agree again after the next round."""
     room = Room(make_plan(fed, name, channel, rounds=4), fed, tmp_path)
@@ -191,7 +198,14 @@ def test_a_lost_answer_puts_links_in_step_again(name: str, channel: Channel, fed
     room.run()
 
 
-@pytest.mark.parametrize(("name", "channel"), [("fedavg", COPIES), ("fedavg", DELTA), ("fedu", DELTA)], ids=["star, copies", "star", "graph"])
+@pytest.mark.parametrize(
+    ("name", "channel"),
+    [
+        pytest.param("fedavg", COPIES, id="star, copies", marks=pytest.mark.slow),
+        pytest.param("fedavg", DELTA, id="star"),
+        pytest.param("fedu", DELTA, id="graph"),
+    ],
+)
 def test_a_client_that_lost_its_folder_begins_anew(name: str, channel: Channel, fed: Federation, tmp_path: Path) -> None:
     room = Room(make_plan(fed, name, channel), fed, tmp_path)
     room.round()

@@ -80,7 +80,7 @@ def test_graph_over_every_channel_equals_one_by_one(name: str, ragged: Federatio
         (coterie.DFedU(lr=0.1, local_steps=2, eta=0.3), {"cohort": None}, "errors"),
         pytest.param(coterie.GraphProj(lr=0.1, local_steps=2, eta=0.3, dsub=4, p=1.5), {}, "errors", marks=pytest.mark.slow),
         (coterie.PFedMe(lr=0.1, local_rounds=2, inner_steps=2), {}, "errors"),
-        (coterie.PFedMe(lr=0.1, local_rounds=2, inner_steps=2), {}, "copies"),
+        pytest.param(coterie.PFedMe(lr=0.1, local_rounds=2, inner_steps=2), {}, "copies", marks=pytest.mark.slow),
     ],
     ids=lambda v: getattr(v, "name", v if isinstance(v, str) else ""),
 )
