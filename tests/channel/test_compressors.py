@@ -37,8 +37,8 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("dgc", {"share": 0.1, "warmup": 0, "clip": 0.5, "indices": "packed"}),
     ("lbgm", {}),
     ("lbgm", {"values": "int8", "threshold": 0.9}),
-    ("sketch", {"columns": 0.2, "share": 0.1, "values": "int8"}),
     ("sketch", {"columns": 0.2, "rows": 4, "share": 0.1, "exact": False, "memory": "none"}),
+    ("sketch", {"columns": 0.2, "share": 0.1, "values": "int8"}),
     ("subspace", {"share": 0.2}),
 ]
 ONE_EACH = [("plain", {"values": "int8"}), *dict(CASES[5:]).items()]

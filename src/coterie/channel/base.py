@@ -19,6 +19,10 @@ CHANNELS: dict[str, type[Channel]] = {}
 C = TypeVar("C", bound="Channel")
 
 MEMORIES = ("none", "errors", "copies")
+MEMORY_HELP = (
+    "what becomes of the part that is cut off: lost, added to the next message (error feedback), or kept as the difference to public copies at "
+    "both ends (always so between neighbours on a graph, and for what a hub sends)"
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,12 +38,7 @@ class Channel(Options):
         """True when every client sends the same few coordinates in a round, whatever they hold; then most of a public copy is old on purpose."""
         return False
 
-    memory: str = option(
-        "none",
-        "what becomes of the part that is cut off: lost, added to the next message (error feedback), or kept as the difference to "
-        "public copies at both ends (the delta channel)",
-        choices=MEMORIES,
-    )
+    memory: str = option("none", MEMORY_HELP, choices=MEMORIES)
     down: bool = option(False, "compress what the hub sends, too")
 
     @property

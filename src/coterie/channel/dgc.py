@@ -10,9 +10,9 @@ from jax import lax
 
 from coterie.channel import places
 from coterie.channel import values as numbers
-from coterie.channel.base import MEMORIES, channel
+from coterie.channel.base import MEMORIES, MEMORY_HELP, channel
 from coterie.channel.bits import BitReader, BitWriter, rice_parameter, whole_bytes, width_of
-from coterie.channel.sparse import MEMORY_HELP, Picked, Sparse, count_of, read_numbers, write_picked
+from coterie.channel.sparse import Picked, Sparse, count_of, read_numbers, write_picked
 from coterie.errors import InvalidInput
 from coterie.options import option
 

@@ -115,9 +115,8 @@ class CountSketch(Sparse):
 
     def _bytes(self, d: int, dtype: Any) -> tuple[int, int]:
         """Those of the table, and those of the numbers after it."""
-        counts = (self.rows * self.width(d), self.count(d) if self.exact else None)
-        table, found = (0 if n is None else whole_bytes(numbers.bits(self.values, n, dtype)) for n in counts)
-        return table, found
+        table, found = (whole_bytes(numbers.bits(self.values, n, dtype)) for n in (self.rows * self.width(d), self.count(d)))
+        return table, found if self.exact else 0
 
     def size(self, payload: Any, d: int) -> Any:
         return sum(self._bytes(d, payload.table.codes.dtype))

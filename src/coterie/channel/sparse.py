@@ -12,17 +12,11 @@ from jax import lax
 
 from coterie.channel import places
 from coterie.channel import values as numbers
-from coterie.channel.base import MEMORIES, Channel, channel
+from coterie.channel.base import MEMORIES, MEMORY_HELP, Channel, channel
 from coterie.channel.bits import BitReader, BitWriter, rice_parameter, whole_bytes
 from coterie.errors import InvalidInput
 from coterie.options import option
 from coterie.randomness import permute
-
-MEMORY_HELP = (
-    "what becomes of the part that is cut off: lost, added to the next message (error feedback), or kept as the difference to public copies at "
-    "both ends (the delta channel)"
-)
-
 
 ORDER_OF_TURNS = 0
 """The key of the order in which coordinates take turns: a part of the wire format, the same in all runs."""
