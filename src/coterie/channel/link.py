@@ -1,8 +1,8 @@
 """A link: one stream of messages from a sender to a receiver (or to several that hear the same), through a channel.
 
 Both ends keep the same public state; the sender keeps a private one besides. Over public copies (graphs, hubs, `memory = "copies"`) the public
-state holds a copy h of the stream: a message is sent as C(m − h), both ends add what arrived to h, and h is what the receiver works with. What was cut off stays
-in m − h and is sent later. With `memory = "errors"` the sender adds what was cut off to its next message.
+state holds a copy h of the stream: a message is sent as C(m − h), both ends add what arrived to h, and h is what the receiver works with. What
+was cut off stays in m − h and is sent later. With `memory = "errors"` the sender adds what was cut off to its next message.
 
 Inside compiled rounds `transmit` does all of it at once. On a wire `Sender` and `Receiver` do the same in two halves, with real bytes: a message over
 public copies begins with two bytes, one bit "this is a whole copy" and a 15-bit version. A receiver that sees another version than the next
