@@ -44,7 +44,9 @@ def written(folder: Path) -> dict[str, list]:
 def test_two_at_a_time_write_what_one_after_the_other_does(tmp_path: Path) -> None:
     chosen = experiment(FEDU, PROJECTED)
     one = compare_into(chosen, tmp_path / "one", say=quiet)
-    two = compare_into(chosen, tmp_path / "two", say=quiet, jobs=2)
+    two = compare_into(chosen, tmp_path / "two", say=quiet, jobs=2, keep_models=False)
+    assert len(list((tmp_path / "one").rglob("*.hub.safetensors"))) == 3 * 2
+    assert not list((tmp_path / "two").rglob("*.safetensors"))
     assert written(tmp_path / "one") == written(tmp_path / "two")
     assert len(written(tmp_path / "two")) == 3 * 2 * 3
     assert [(e.label, [o.seed for o in e.outcomes], [o.last().tolist() for o in e.outcomes]) for e in one.entries] == [
@@ -58,6 +60,31 @@ def test_a_grid_of_attacks_does_too_and_a_collapse_is_no_accident(tmp_path: Path
     one, two = (attack_into(chosen, attacks, [0.0, 0.5], tmp_path / str(jobs), say=quiet, jobs=jobs) for jobs in (1, 2))
     assert one.cells == two.cells
     assert one.cells["FedAvg", "sign-flip", 0.5].collapses
+
+
+def test_dropped_models_leave_the_scores_and_are_not_looked_for(tmp_path: Path) -> None:
+    chosen = experiment(FEDU)
+    kept = compare_into(chosen, tmp_path, say=quiet)
+    run = next((tmp_path / "runs").glob("fedu*"))
+    assert runs.export(run, [0], tmp_path / "models", say=quiet)
+    scores = written(tmp_path)
+    dropped = compare_into(chosen, tmp_path, say=quiet, keep_models=False)  # of runs that had ended before, too
+    assert not list((tmp_path / "runs").rglob("*.safetensors"))
+    assert written(tmp_path) == scores
+    assert [o.last().tolist() for e in kept.entries for o in e.outcomes] == [o.last().tolist() for e in dropped.entries for o in e.outcomes]
+    for look in (lambda: runs.export(run, [0], tmp_path / "models", say=quiet), lambda: runs.resume(run, say=quiet)):
+        with pytest.raises(InvalidInput, match=r"the models of .* were deleted when it had ended \(--drop-models\)"):
+            look()
+    assert written(tmp_path) == scores
+
+
+def test_models_of_a_run_that_goes_on_are_never_dropped(tmp_path: Path) -> None:
+    planned = experiment(FEDU, rounds=2, eval_every=1).with_(seeds=())
+    run = tmp_path / "run"
+    runs.start(planned.single(planned.contenders[0], 0), run, say=quiet)
+    (run / "status.json").unlink()  # as if it were under way
+    runs.drop_models(run)
+    assert list(run.rglob("*.safetensors"))
 
 
 def test_a_refusal_in_another_process_is_one_sentence_here(tmp_path: Path) -> None:

@@ -91,10 +91,12 @@ def attack_into(
     begin: Begin | None = None,
     say: runs.Say = print,
     jobs: int = 1,
+    keep_models: bool = True,
 ) -> Grid:
     """Run the grid into a folder: a run per method, attack, fraction and seed (one without attack serves all attacks), table.md and report.html.
 
     Finished runs are taken as they are, unfinished ones resumed: the command can be killed and repeated, or repeated with more attacks or fractions.
+    Without `keep_models`, a run's models are deleted once it has ended.
     """
     from coterie.report.attacked import attack_markdown, attack_page  # figures are drawn only when there is something to draw
 
@@ -126,7 +128,7 @@ def attack_into(
         for label, contender, attack, fraction in plan
         for seed in seeds
     ]
-    outcomes = iter(run_all(cells_to_run, jobs=jobs, begin=begin, say=lambda sentence: None))
+    outcomes = iter(run_all(cells_to_run, jobs=jobs, keep_models=keep_models, begin=begin, say=lambda sentence: None))
     found = {(label, attack.name if attack else "", fraction): [next(outcomes) for _ in seeds] for label, _, attack, fraction in plan}
 
     # Honest clients are those of the fraction in question, for Local and unharmed runs too.

@@ -153,11 +153,13 @@ def compare_into(
     targets: Sequence[float] = (),
     budgets: Sequence[float] = (),
     jobs: int = 1,
+    keep_models: bool = True,
 ) -> Comparison:
     """Compare into a folder: one run folder per method and seed, report.html, table.md and config.toml.
 
     Runs that are already finished there with the same config are taken as they are, unfinished ones are resumed: the command can be
-    killed and repeated. `jobs` runs are done at a time.
+    killed and repeated. `jobs` runs are done at a time. Without `keep_models`, a run's models are deleted once
+    it has ended; scores, curves and bytes stay.
     """
     if not experiment.contenders:
         raise InvalidInput("the experiment names no method; give [[methods]] or --methods.")
@@ -177,7 +179,7 @@ def compare_into(
         for label, contender in labelled
         for seed in seeds
     ]
-    outcomes = run_all(plan, jobs=jobs, begin=begin, say=say)
+    outcomes = run_all(plan, jobs=jobs, keep_models=keep_models, begin=begin, say=say)
     table = [outcomes[i : i + len(seeds)] for i in range(0, len(plan), len(seeds))]
     comparison = _assemble(experiment.name, federation, labelled, partner, table)
     more = sheets(comparison, targets, budgets)

@@ -84,17 +84,23 @@ def describe(simulator: Simulator, snapshot: Snapshot) -> str:
     return f"{what} · {bytes_text(snapshot.up + snapshot.down)}"
 
 
-def run_all(plan: Sequence[Planned], *, jobs: int = 1, begin: Begin | None = None, say: runs.Say = print) -> list[Outcome]:
+def run_all(plan: Sequence[Planned], *, jobs: int = 1, keep_models: bool = True, begin: Begin | None = None, say: runs.Say = print) -> list[Outcome]:
     """Do all runs, `jobs` at a time, and give their outcomes in the order of the plan."""
     if jobs < 1:
         raise InvalidInput(f"jobs is {jobs}, but must be a whole number ≥ 1, the number of runs at a time.")
     todo = [planned for planned in plan if not planned.ended]
+    if not keep_models:
+        for planned in plan:
+            if planned.ended:
+                runs.drop_models(planned.place)
     if jobs > 1 and len(todo) > 1:
-        _Crew(min(jobs, len(todo)), todo, len(plan), begin if isinstance(begin, Board) else None, say).work()
+        _Crew(min(jobs, len(todo)), todo, len(plan), begin if isinstance(begin, Board) else None, say, keep_models).work()
         return [planned.outcome() for planned in plan]
     outcomes = []
     for number, planned in enumerate(plan):
         planned.run(begin(planned.label, number, len(plan)) if begin else None, say)
+        if not keep_models:
+            runs.drop_models(planned.place)
         outcomes.append(planned.outcome())
     return outcomes
 
@@ -102,7 +108,8 @@ def run_all(plan: Sequence[Planned], *, jobs: int = 1, begin: Begin | None = Non
 class _Crew:
     """Processes that work through a plan. They read runs from their standard input and tell how it goes, a line of JSON each."""
 
-    def __init__(self, size: int, todo: list[Planned], total: int, board: Board | None, say: runs.Say) -> None:
+    def __init__(self, size: int, todo: list[Planned], total: int, board: Board | None, say: runs.Say, keep_models: bool = True) -> None:
+        self.keep_models = keep_models
         self.total, self.ended, self.board, self.say = total, total - len(todo), board, say
         families: dict[str, deque[Planned]] = {}
         for planned in todo:
@@ -184,6 +191,8 @@ class _Crew:
             self.board.show(slot, planned.label, event["rounds"], event["total"], event["note"])
         elif "ended" in event:
             self.ended += 1
+            if not self.keep_models:
+                runs.drop_models(planned.place)
             self._give(slot)
 
     def _dismiss(self) -> None:

@@ -79,6 +79,9 @@ Set = Annotated[
 ]
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Where the data set's files lie (else COTERIE_DATA, else the user's cache).")]
 Jobs = Annotated[int, typer.Option("--jobs", "-j", help="Runs at a time, each in a process of its own with its share of the cores.")]
+DropModels = Annotated[
+    bool, typer.Option("--drop-models", help="Delete a run's models once it has ended, for the room they take; its scores stay.", show_default=False)
+]
 Force = Annotated[bool, typer.Option("--force", help="Write into a folder that is not empty.")]
 
 
@@ -107,6 +110,7 @@ def _compare(
     budgets: list[str] | None = None,
     fair: bool = False,
     jobs: int = 1,
+    drop_models: bool = False,
 ) -> None:
     from coterie.cli.progress import bars
     from coterie.report.budget import parse_bytes
@@ -115,7 +119,9 @@ def _compare(
 
     paid = [parse_bytes(text) for text in budgets or []]
     with bars(out) as begin:
-        comparison = compare_into(experiment, folder, force=force, begin=begin, say=say, targets=scores or [], budgets=paid, jobs=jobs)
+        comparison = compare_into(
+            experiment, folder, force=force, begin=begin, say=say, targets=scores or [], budgets=paid, jobs=jobs, keep_models=not drop_models
+        )
     out.print(comparison_table(comparison, out.width))
     fairness, bill = sheets(comparison, scores or [], paid)
     for sheet in [*([fairness] if fair else []), *([bill] if scores or paid else [])]:
@@ -186,6 +192,7 @@ def compare(
     data_dir: DataDir = None,
     settings: Set = None,
     jobs: Jobs = 1,
+    drop_models: DropModels = False,
     force: Force = False,
 ) -> None:
     """Compare methods on the same clients, splits, cohorts, batches and seeds; Local with equal gradient steps is always there.
@@ -207,7 +214,17 @@ def compare(
         from coterie.experiment import Experiment
 
         place = folder or Path("runs") / f"{experiment.stem}-compare"
-        _compare(compare_into, Experiment.from_config(config), place, force=force, scores=scores, budgets=budgets, fair=fair, jobs=jobs)
+        _compare(
+            compare_into,
+            Experiment.from_config(config),
+            place,
+            force=force,
+            scores=scores,
+            budgets=budgets,
+            fair=fair,
+            jobs=jobs,
+            drop_models=drop_models,
+        )
         return
     if data is not None:
         settings = [f'data.name="{data}"', *(settings or [])]
@@ -218,7 +235,7 @@ def compare(
     if chosen.name == "experiment":
         chosen = chosen.with_(name=name)
     place = folder or Path("runs") / f"{name}-compare"
-    _compare(compare_into, chosen, place, force=force, scores=scores, budgets=budgets, fair=fair, jobs=jobs)
+    _compare(compare_into, chosen, place, force=force, scores=scores, budgets=budgets, fair=fair, jobs=jobs, drop_models=drop_models)
 
 
 @app.command()
@@ -233,6 +250,7 @@ def attack(
     data_dir: DataDir = None,
     settings: Set = None,
     jobs: Jobs = 1,
+    drop_models: DropModels = False,
     force: Force = False,
 ) -> None:
     """Methods under attack: every method × attack × share of liars × seed, in one command that can be killed and repeated.
@@ -255,7 +273,7 @@ def attack(
         wanted[0].replace(fraction=share)  # refuses what is no share
     place = folder or Path("runs") / f"{experiment.stem}-attack"
     with bars(out) as begin:
-        grid = attack_into(chosen, wanted, shares, place, force=force, begin=begin, say=say, jobs=jobs)
+        grid = attack_into(chosen, wanted, shares, place, force=force, begin=begin, say=say, jobs=jobs, keep_models=not drop_models)
     for table in attack_tables(grid):
         out.print(table)
     out.print(f"\nReport: {place / 'report.html'}   Runs: {place / 'runs'}", highlight=False)

@@ -99,6 +99,7 @@ def load(folder: Path, *, say: Say = print) -> tuple[Experiment, Simulator, Chec
     config = folder / "config.toml"
     if not config.is_file():
         raise InvalidInput(f"{str(folder)!r} is not the folder of a run: it has no config.toml.")
+    _refuse_without_models(folder)
     experiment = Experiment.from_file(config)
     # Only looking: the scratch file of a run that is under way must not be touched.
     looking = experiment.with_(training=experiment.training.replace(store="host")) if experiment.training.store == "file" else experiment
@@ -114,6 +115,7 @@ def resume(folder: Path, *, progress: Progress | None = None, say: Say = print) 
         raise InvalidInput(f"the folder {str(folder)!r} does not exist.")
     if not (folder / "config.toml").is_file():
         raise InvalidInput(f"{str(folder)!r} is not the folder of a run: it has no config.toml.")
+    _refuse_without_models(folder)
     experiment = Experiment.from_file(folder / "config.toml")
     with locked(folder):
         simulator = _simulator(experiment, folder)
@@ -134,20 +136,35 @@ def _changed_environment(folder: Path) -> str:
     )
 
 
-def is_finished(folder: Path) -> bool:
+def _status(folder: Path) -> dict[str, Any]:
     try:
-        return bool(json.loads((folder / "status.json").read_text())["finished"])
-    except (OSError, ValueError, KeyError):
-        return False
+        status = json.loads((folder / "status.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return status if isinstance(status, dict) else {}
+
+
+def is_finished(folder: Path) -> bool:
+    return bool(_status(folder).get("finished"))
 
 
 def has_ended(folder: Path) -> bool:
     """Finished, or collapsed: running it again would end the same way."""
-    try:
-        status = json.loads((folder / "status.json").read_text())
-    except (OSError, ValueError):
-        return False
+    status = _status(folder)
     return bool(status.get("finished") or status.get("diverged"))
+
+
+def drop_models(folder: Path) -> None:
+    """Delete the models of a run that has ended, for the room they take; its scores and its bill stay. Nothing is done to other runs."""
+    if has_ended(folder) and (folder / "checkpoints").exists():
+        with locked(folder):
+            write_json(folder / "status.json", _status(folder) | {"models": "dropped"})  # first: whoever looks in between is refused
+            shutil.rmtree(folder / "checkpoints")
+
+
+def _refuse_without_models(folder: Path) -> None:
+    if _status(folder).get("models") == "dropped":
+        raise InvalidInput(f"the models of {str(folder)!r} were deleted when it had ended (--drop-models); run its config.toml again to have them.")
 
 
 @contextlib.contextmanager
