@@ -64,16 +64,17 @@ def series(rows: list[dict[str, str]], pattern: str) -> list[tuple[float, float,
 
 def draw(rows: list[dict[str, str]]) -> None:
     plt.rcParams.update({"font.size": 11, "font.family": "DejaVu Sans", "axes.spines.top": False, "axes.spines.right": False})
-    panels = [name for name in PANELS if any(row["panel"] == name for row in rows)]
+    panels = [name for name in PANELS if any(row["panel"] == name for row in rows)]  # "tuned-…" goes into its panel
     figure, axes = plt.subplots(1, len(panels), figsize=(5.6 * len(panels), 4.4), squeeze=False, constrained_layout=True)
     for axis, name in zip(axes[0], panels, strict=True):
-        panel(axis, PANELS[name][0], [row for row in rows if row["panel"] == name])
+        fewer = tuned(axis, [row for row in rows if row["panel"] == f"tuned-{name}"])
+        panel(axis, PANELS[name][0], [row for row in rows if row["panel"] == name], fewer)
     axes[0][0].set_ylabel("accuracy of the data-poor clients, %")
     IMAGE.parent.mkdir(exist_ok=True)
     figure.savefig(IMAGE, dpi=130)
 
 
-def panel(axis: plt.Axes, title: str, rows: list[dict[str, str]]) -> None:
+def panel(axis: plt.Axes, title: str, rows: list[dict[str, str]], fewer_tuned: float) -> None:
     fedu, local = series(rows, "FedU")[0], series(rows, r"Local(?: \(20 steps, lr 0\.03, sampled\))?")[0][1]  # FedU's steps
     span = fedu[1] - local
     axis.set_title(title, fontsize=12)
@@ -91,17 +92,17 @@ def panel(axis: plt.Axes, title: str, rows: list[dict[str, str]]) -> None:
     line(axis, largest, BLUE, "o", "largest changes", (10, -4), "left", 1)
     line(axis, turns, ORANGE, "s", "all in turn,\n4 bits each", (-9, 0), "right", 0)
     axis.plot(*fedu[:2], color=BLACK, marker="*", ms=15, ls="", zorder=5)
-    note(axis, "FedU", fedu[:2], (0, -20), BLACK, "center", weight="bold")
-    near = [p for p in turns if p[1] >= fedu[1] - 0.3]
-    if near:
-        best = min(near)
+    note(axis, "FedU", fedu[:2], (10, 0), BLACK, "left", "center", weight="bold")
+    if fewer := fewer_bytes(fedu, turns):
+        best = (fedu[0] / fewer, 0)
+        more = f" (tuned {fewer_tuned:.0f}×)" if fewer_tuned > 1.01 * fewer else ""
         above, middle = fedu[1] + 0.3 + 0.05 * span, (best[0] * fedu[0]) ** 0.5
         axis.annotate("", (best[0] * 1.15, above), (fedu[0], above), arrowprops={"arrowstyle": "->", "color": ORANGE, "lw": 2})
-        note(axis, f"{fedu[0] / best[0]:.0f}× fewer bytes", (middle, above), (0, 4), ORANGE, "center", "bottom", weight="bold", size=13)
+        note(axis, f"{fewer:.0f}× fewer bytes{more}", (middle, above), (0, 4), ORANGE, "center", "bottom", weight="bold", size=13)
     others = [
         (r"lp-proj-2", "lp-proj, graph-proj", GREEN, "^", (9, 4), "left"),
         (r"graph-proj", "", GREEN, "v", (0, 0), "left"),
-        (r"pFedMe(?: \+ delta \(share=[\d.]+\))? \(personal\)", "pFedMe", PURPLE, "D", (0, -14), "center"),
+        (r"pFedMe(?: \(beta=[\d.]+\))?(?: \+ delta \(share=[\d.]+\))? \(personal\)", "pFedMe", PURPLE, "D", (0, -14), "center"),
         (r"Per-FedAvg(?: \(.*\))? \+ (?:qsgd|dgc|sketch) \(personal\)", "Per-FedAvg over\nQSGD, DGC, sketch", GREY, "X", (-9, -10), "right"),
     ]
     for pattern, label, colour, marker, shift, side in others:
@@ -112,6 +113,32 @@ def panel(axis: plt.Axes, title: str, rows: list[dict[str, str]]) -> None:
             axis.plot(*zip(*[p[:2] for p in points], strict=True), color=colour, lw=1)
         if points:
             note(axis, label, max(points, key=lambda p: -p[1] if marker == "X" else p[0])[:2], shift, colour, side)
+
+
+def fewer_bytes(whole: tuple[float, float, float], turns: list[tuple[float, float, float]]) -> float:
+    """How many times fewer bytes give the accuracy of the whole within 0.3 points; 0 if none do."""
+    return max((whole[0] / p[0] for p in turns if p[1] >= whole[1] - 0.3), default=0.0)
+
+
+def tuned(axis: plt.Axes, rows: list[dict[str, str]]) -> float:
+    """FedU whole and in turn with settings of their own; how many times fewer bytes are enough."""
+    if rows:
+        whole, turns = series(rows, r"FedU \(eta=[\d.]+\)"), series(rows, r"FedU \(eta=[\d.]+\) \+ delta \(share=([\d.]+)\)")
+        axis.plot(*zip(*[p[:2] for p in turns], strict=True), color=ORANGE, marker="s", mfc="white", ls=":", lw=1.5, ms=7, zorder=4)
+        axis.plot(*whole[0][:2], color=BLACK, marker="*", mfc="white", ms=15, ls="", zorder=4)
+        note(
+            axis,
+            "hollow: step size and η tuned, each for itself",
+            (0.98, 0.02),
+            (0, 0),
+            BLACK,
+            "right",
+            "bottom",
+            coordinates="axes fraction",
+            size=9,
+        )
+        return fewer_bytes(whole[0], turns)
+    return 0.0
 
 
 def line(
@@ -146,7 +173,8 @@ def main() -> None:
         with table.open(encoding="utf-8") as file:
             rows = list(csv.DictReader(file))
     else:
-        rows = [row for name, (_, clients) in PANELS.items() if (HERE / f"{name}.result.md").exists() for row in read(name, clients)]
+        sources = [(name, clients) for panel, (_, clients) in PANELS.items() for name in (panel, f"tuned-{panel}")]
+        rows = [row for name, clients in sources if (HERE / f"{name}.result.md").exists() for row in read(name, clients)]
         with table.open("w", encoding="utf-8", newline="") as file:
             writer = csv.DictWriter(file, rows[0], lineterminator="\n")
             writer.writeheader()
