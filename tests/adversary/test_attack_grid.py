@@ -49,6 +49,8 @@ def test_the_grid_is_complete_resumable_and_paired(tmp_path: Path) -> None:
     again = attack_into(experiment, attacks, [0.0, 0.4], tmp_path / "g")
     assert again.cells == grid.cells
     assert [p.stat().st_mtime_ns for p in runs] == stamps, "finished runs are taken as they are"
+    assert attack_into(experiment, attacks, [0.0, 0.4], tmp_path / "g", keep_models=False).cells == grid.cells
+    assert not list((tmp_path / "g").rglob("*.safetensors"))
     liars = (tmp_path / "g/runs/fedavg/sign-flip-0.4-seed1/liars.json").read_text()
     assert [int(k) for k in liars.strip("[]\n ").split(",")] == np.flatnonzero(draw_liars(1, 5, 0.4)).tolist()
     text = attack_markdown(grid)

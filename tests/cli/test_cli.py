@@ -96,6 +96,12 @@ def test_compare_writes_a_table_and_a_page_and_can_be_repeated(cli: Cli, tmp_pat
     assert len(before) == 8  # FedU and FedAvg and a Local for each (steps 2 and 20), two seeds
     assert cli(*arguments)[0] == 0
     assert {p: p.stat().st_mtime_ns for p in before} == before, "finished runs must not be run again"
+    assert cli(*arguments, "--drop-models")[0] == 0
+    assert {p: p.stat().st_mtime_ns for p in before} == before
+    assert not list((tmp_path / "there").rglob("*.safetensors"))
+    code, _, err = cli("export", str(next(iter(before)).parent), "--all", "-o", "models")
+    assert code == 2
+    assert "were deleted when it had ended (--drop-models)" in " ".join(err.split())
 
 
 def test_list_and_show_know_everything(cli: Cli) -> None:
