@@ -147,7 +147,7 @@ def test_whatever_ends_the_command_runs_are_saved_and_nobody_is_left_behind(case
     command = [sys.executable, "-m", "coterie", "compare", str(tmp_path / "experiment.toml"), "-o", str(folder), "--jobs", "2"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     places = [folder / "runs" / name for name in ("local-seed0", "fedu-seed0")]  # a family each
-    while process.poll() is None and not all((place / "parts" / "00000010.rounds.parquet").exists() for place in places):
+    while process.poll() is None and not all(list((place / "checkpoints").glob("*.json")) for place in places):
         time.sleep(0.02)
     workers = children(process.pid)
     assert len(workers) == 2

@@ -6,6 +6,7 @@ command that was killed.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -22,12 +23,14 @@ def main() -> None:
     if cores and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, cores)  # before JAX starts its threads, of which there is one per core
     # What libraries print goes to standard error: standard output is for our lines alone.
-    lines = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
+    lines = os.dup(1)
     os.dup2(2, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def tell(**event: Any) -> None:
-        lines.write(json.dumps(event) + "\n")
+        # Unbuffered, so that nothing is left to be written at the end. Without a reader the command was killed: `listen` will see to that.
+        with contextlib.suppress(BrokenPipeError):
+            os.write(lines, (json.dumps(event) + "\n").encode())
 
     asked: queue.SimpleQueue[dict[str, str] | None] = queue.SimpleQueue()
     busy = threading.Event()
