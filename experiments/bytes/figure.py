@@ -95,7 +95,7 @@ def panel(axis: plt.Axes, title: str, rows: list[dict[str, str]], fewer_tuned: f
     note(axis, "FedU", fedu[:2], (10, 0), BLACK, "left", "center", weight="bold")
     if fewer := fewer_bytes(fedu, turns):
         best = (fedu[0] / fewer, 0)
-        more = f" (tuned {fewer_tuned:.0f}×)" if fewer_tuned > 1.01 * fewer else ""
+        more = f" (tuned {fewer_tuned:.0f}×)" if fewer_tuned and abs(fewer_tuned / fewer - 1) > 0.01 else ""
         above, middle = fedu[1] + 0.3 + 0.05 * span, (best[0] * fedu[0]) ** 0.5
         axis.annotate("", (best[0] * 1.15, above), (fedu[0], above), arrowprops={"arrowstyle": "->", "color": ORANGE, "lw": 2})
         note(axis, f"{fewer:.0f}× fewer bytes{more}", (middle, above), (0, 4), ORANGE, "center", "bottom", weight="bold", size=13)
