@@ -168,6 +168,8 @@ def test_a_mistake_is_one_sentence_and_leaves_nothing_behind(cli: Cli, tmp_path:
         (("export", ".", "--all"), r"is not the folder of a run"),
         (("compare",), r"nothing to compare on"),
         (("compare", "experiment.toml", "-m", "fedux"), r"did you mean 'fedu'\?"),
+        (("compare", "-d", "digits", "-m", "fedu", "-s", "methods.lr=-1"), r"methods\.lr is given, but not of which method"),
+        (("compare", "-d", "digits", "-m", "fedu", "-s", "method.lr=-1"), r"method\.lr is given, but not of which method"),
         (("show", "pfedm"), r"did you mean 'pfedme'\?"),
         (("list", "method"), r"did you mean 'methods'\?"),
         (("dance",), r"No such command 'dance'"),

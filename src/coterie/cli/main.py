@@ -66,6 +66,13 @@ def _experiment(
     config: dict[str, Any] = Experiment.read(path) if path is not None else {}
     _apply([*(settings or []), *([f"data.data_dir={json.dumps(str(data_dir))}"] if data_dir else [])], config)
     if methods:
+        for key in ("method", "methods"):
+            table = config.get(key)
+            if isinstance(table, dict) and "name" not in table:
+                raise InvalidInput(
+                    f"{key}.{next(iter(table), '')} is given, but not of which method; "
+                    "beside --method, options go into an experiment file, in a [[methods]] table with the method's name."
+                )
         listed = [*config.get("methods", []), config.pop("method", None)]
         known = {m["name"]: m for m in listed if isinstance(m, dict) and "name" in m}
         config["methods"] = [known.get(name, name) for name in methods]
@@ -207,33 +214,20 @@ def compare(
 
     if experiment is not None and (experiment.suffix != ".toml" or experiment.is_dir()):
         from coterie.demo import own_data
+        from coterie.experiment import Experiment
 
         config = own_data(experiment, client, target, methods)
         _apply(settings, config)
         config |= {"seeds": list(seeds)} if seeds else {}
-        from coterie.experiment import Experiment
-
-        place = folder or Path("runs") / f"{experiment.stem}-compare"
-        _compare(
-            compare_into,
-            Experiment.from_config(config),
-            place,
-            force=force,
-            scores=scores,
-            budgets=budgets,
-            fair=fair,
-            jobs=jobs,
-            drop_models=drop_models,
-        )
-        return
-    if data is not None:
-        settings = [f'data.name="{data}"', *(settings or [])]
-    if experiment is None and data is None:
-        raise InvalidInput("there is nothing to compare on: give an experiment file or --data NAME.")
-    chosen = _experiment(experiment, settings, methods, seeds, data_dir)
-    name = experiment.stem if experiment is not None else str(data)
-    if chosen.name == "experiment":
-        chosen = chosen.with_(name=name)
+        name, chosen = experiment.stem, Experiment.from_config(config)
+    else:
+        if data is not None:
+            settings = [f'data.name="{data}"', *(settings or [])]
+        if experiment is None and data is None:
+            raise InvalidInput("there is nothing to compare on: give an experiment file or --data NAME.")
+        name, chosen = experiment.stem if experiment is not None else str(data), _experiment(experiment, settings, methods, seeds, data_dir)
+        if chosen.name == "experiment":
+            chosen = chosen.with_(name=name)
     place = folder or Path("runs") / f"{name}-compare"
     _compare(compare_into, chosen, place, force=force, scores=scores, budgets=budgets, fair=fair, jobs=jobs, drop_models=drop_models)
 
