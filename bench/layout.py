@@ -1,4 +1,5 @@
-"""Why models are class-major, why a convolution is patches and a matrix product, and what the Gram matrix saves: timed in one run.
+"""Why models are class-major, why a convolution is patches and a matrix product, and what the Gram
+matrix saves: timed in one run.
 
 python bench/layout.py
 """
@@ -38,7 +39,9 @@ def seconds(function: Callable[..., Any], *arguments: Any, repeats: int = 20) ->
 
 def steps(loss: Callable[[Any, Any, Any], Any]) -> Callable[[Any, Any, Any], Any]:
     """50 gradient steps of all clients, each with its own weights and batch."""
-    return lambda w, x, y: lax.fori_loop(0, 50, lambda _, w: w - 0.1 * jax.vmap(jax.grad(loss))(w, x, y), w)
+    return lambda w, x, y: lax.fori_loop(
+        0, 50, lambda _, w: w - 0.1 * jax.vmap(jax.grad(loss))(w, x, y), w
+    )
 
 
 def batch_major(w: Any, x: Any, y: Any) -> Any:
@@ -57,7 +60,10 @@ def main() -> None:
     y = jax.random.randint(key, (CLIENTS, BATCH), 0, CLASSES)
     slow = seconds(steps(batch_major), jnp.zeros((CLIENTS, FEATURES, CLASSES)), x, y)
     fast = seconds(steps(class_major), jnp.zeros((CLIENTS, CLASSES, FEATURES)), x, y)
-    print(f"logistic regression, 100 clients, 50 steps: batch-major {slow * 1e3:.1f} ms, class-major {fast * 1e3:.1f} ms, ratio {slow / fast:.1f}")
+    print(
+        f"logistic regression, 100 clients, 50 steps: batch-major {slow * 1e3:.1f} ms, class-major"
+        f" {fast * 1e3:.1f} ms, ratio {slow / fast:.1f}"
+    )
 
     clients, batch, side = 10, 20, 28
     images = jax.random.normal(key, (clients, 1, side, side, batch))
@@ -67,21 +73,33 @@ def main() -> None:
         return jax.grad(lambda p: jnp.sum(jnp.square(conv(p, x, 5))))(p)
 
     def native(p: Any, x: Any) -> Any:
-        kernel = lambda w: jnp.transpose(w.reshape(32, 5, 5, 1), (0, 3, 1, 2))  # noqa: E731
-        out = lambda p: lax.conv_general_dilated(jnp.transpose(x, (3, 0, 1, 2)), kernel(p["w"]), (1, 1), "VALID")  # noqa: E731
+        kernel = lambda w: jnp.transpose(w.reshape(32, 5, 5, 1), (0, 3, 1, 2))
+        out = lambda p: lax.conv_general_dilated(
+            jnp.transpose(x, (3, 0, 1, 2)), kernel(p["w"]), (1, 1), "VALID"
+        )
         return jax.grad(lambda p: jnp.sum(jnp.square(out(p) + p["b"][:, None, None])))(p)
 
     fast = seconds(jax.vmap(patches), parameters, images, repeats=3)
     slow = seconds(jax.vmap(native), parameters, images, repeats=3)
-    print(f"5×5 convolution and its gradient, 10 clients: XLA's under vmap {slow * 1e3:.1f} ms, patches {fast * 1e3:.1f} ms, ratio {slow / fast:.1f}")
+    print(
+        f"5×5 convolution and its gradient, 10 clients: XLA's under vmap {slow * 1e3:.1f} ms,"
+        f" patches {fast * 1e3:.1f} ms, ratio {slow / fast:.1f}"
+    )
 
     for problem, (count, features, hidden) in speed.PROBLEMS.items():
         fed = speed.federation(count, features)
         model = build_model(get_model("mlp", {"hidden": "100"}) if hidden else "mlr", fed)
-        method = coterie.PFedMe(lam=15.0, lr=0.005, personal_lr=0.05, local_rounds=20, inner_steps=5)
+        method = coterie.PFedMe(
+            lam=15.0, lr=0.005, personal_lr=0.05, local_rounds=20, inner_steps=5
+        )
         spent = {}
         for name, layer in (("plain", None), ("gram", model.input_layer)):
-            simulator = coterie.Simulator(method, fed, dataclasses.replace(model, input_layer=layer), coterie.Training(rounds=100))
+            simulator = coterie.Simulator(
+                method,
+                fed,
+                dataclasses.replace(model, input_layer=layer),
+                coterie.Training(rounds=100),
+            )
             for _ in range(3):
                 simulator.advance(1)
             begun, before = time.perf_counter(), simulator.t
@@ -90,7 +108,10 @@ def main() -> None:
             spent[name] = (time.perf_counter() - begun) / 20
         ratio = spent["plain"] / spent["gram"]
         plain, gram = (f"{1e3 * spent[name]:.0f} ms" for name in ("plain", "gram"))
-        print(f"pFedMe round, {problem}: plain steps {plain}, through the Gram matrix {gram}, ratio {ratio:.1f}")
+        print(
+            f"pFedMe round, {problem}: plain steps {plain}, through the Gram matrix {gram}, ratio"
+            f" {ratio:.1f}"
+        )
 
 
 if __name__ == "__main__":

@@ -1,16 +1,19 @@
-"""Predicted and measured time of rounds: real processes in network namespaces, one per participant, joined by links with a latency and a bandwidth.
+"""Predicted and measured time of rounds: real processes in network namespaces, one per participant,
+joined by links with a latency and a bandwidth.
 
 python bench/network.py                  # as root; some minutes
 python bench/network.py peers --hidden 512 --rounds 8
 
-Every participant has a namespace and a pair of veth devices to a router's namespace. Bandwidth is the kernel's own (`tc … tbf`, both ways). Latency
-is a line that every packet between participants goes through once, in the router's namespace: a TUN device whose packets are held for so long and put
-back (`delay-line` below), because the kernel here lacks netem. What runs is `coterie peer` (Zenoh over TLS with certificates on both sides),
-with a probe that notes when a round ends.
+Every participant has a namespace and a pair of veth devices to a router's namespace. Bandwidth is
+the kernel's own (`tc … tbf`, both ways). Latency is a line that every packet between participants
+goes through once, in the router's namespace: a TUN device whose packets are held for so long and
+put back (`delay-line` below), because the kernel here lacks netem. What runs is `coterie peer`
+(Zenoh over TLS with certificates on both sides), with a probe that notes when a round ends.
 
-Every setting has a federation of its own, started on that network: what TCP knows of a link depends on what went before. Rounds without latency
-and limit, before and after each setting, give what a round costs besides the network on this machine; with the time of a gradient (measured
-apart) that is all the prediction is told. The first rounds, which compile, are left out.
+Every setting has a federation of its own, started on that network: what TCP knows of a link depends
+on what went before. Rounds without latency and limit, before and after each setting, give what a
+round costs besides the network on this machine; with the time of a gradient (measured apart) that
+is all the prediction is told. The first rounds, which compile, are left out.
 """
 
 from __future__ import annotations
@@ -42,17 +45,25 @@ MBIT = 125_000.0
 
 
 class Setting(NamedTuple):
-    """A network: one way in seconds, bytes per second of every participant (each way; None: no limit)."""
+    """A network: one way in seconds, bytes per second of every participant (each way; None: no
+    limit).
+    """
 
     latency: float
     bandwidth: float | None
 
 
 FREE = Setting(0.0, None)
-SETTINGS = (Setting(0.02, 10 * MBIT), Setting(0.1, 10 * MBIT), Setting(0.05, 2 * MBIT), Setting(0.02, 1 * MBIT), Setting(0.1, None))
+SETTINGS = (
+    Setting(0.02, 10 * MBIT),
+    Setting(0.1, 10 * MBIT),
+    Setting(0.05, 2 * MBIT),
+    Setting(0.02, 1 * MBIT),
+    Setting(0.1, None),
+)
 
 
-# -- the network --------------------------------------------------------------------------------------------------------------
+# -- the network -----------------------------------------------------------------------------------
 
 
 def sh(command: str, *, check: bool = True) -> None:
@@ -68,9 +79,13 @@ def address(k: int) -> str:
 
 
 def delay_line() -> None:
-    """Hold every packet that is routed to this TUN device for so long as the last line of the input says, then put it back."""
+    """Hold every packet that is routed to this TUN device for so long as the last line of the input
+    says, then put it back.
+    """
     device = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
-    fcntl.ioctl(device, 0x400454CA, struct.pack("16sH", b"delay0", 0x0001 | 0x1000))  # TUNSETIFF: IFF_TUN, IFF_NO_PI
+    fcntl.ioctl(
+        device, 0x400454CA, struct.pack("16sH", b"delay0", 0x0001 | 0x1000)
+    )  # TUNSETIFF: IFF_TUN, IFF_NO_PI
     os.nice(-20)
     print("up", flush=True)
     seconds = 0.0
@@ -105,10 +120,16 @@ class Lab:
         for name in (ROUTER, *self.names):
             sh(f"ip netns add {name}")
             sh(f"ip -n {name} link set lo up")
-        for key in ("net.ipv4.ip_forward=1", "net.ipv4.conf.all.rp_filter=0", "net.ipv4.conf.default.rp_filter=0"):
+        for key in (
+            "net.ipv4.ip_forward=1",
+            "net.ipv4.conf.all.rp_filter=0",
+            "net.ipv4.conf.default.rp_filter=0",
+        ):
             subprocess.run(inside(ROUTER, "sysctl", "-qw", key), check=True)
         command = inside(ROUTER, sys.executable, str(HERE), "delay-line")
-        self.line = subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True)
+        self.line = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True
+        )
         assert self.line.stdout is not None
         assert self.line.stdout.readline() == "up\n"
         sh(f"ip -n {ROUTER} link set delay0 up txqueuelen 10000")
@@ -121,8 +142,11 @@ class Lab:
             sh(f"ip -n {ROUTER} link set out{k} up")
             sh(f"ip -n {name} route add default via 10.77.{k}.1")
             sh(f"ip -n {ROUTER} rule add iif out{k} lookup 100")
-            # Starts anew after a pause like CUBIC, most machines' default, which a namespace may not choose here; BBR, the default here, does not.
-            subprocess.run(inside(name, "sysctl", "-qw", "net.ipv4.tcp_congestion_control=reno"), check=True)
+            # Starts anew after a pause like CUBIC, most machines' default, which a namespace may
+            # not choose here; BBR, the default here, does not.
+            subprocess.run(
+                inside(name, "sysctl", "-qw", "net.ipv4.tcp_congestion_control=reno"), check=True
+            )
         return self
 
     def shape(self, setting: Setting) -> None:
@@ -134,7 +158,10 @@ class Lab:
                 if setting.bandwidth is None:
                     sh(f"tc -n {where} qdisc del dev {device} root", check=False)
                 else:
-                    sh(f"tc -n {where} qdisc replace dev {device} root tbf rate {int(8 * setting.bandwidth)}bit burst 2kb limit 4mb")
+                    sh(
+                        f"tc -n {where} qdisc replace dev {device} root tbf rate"
+                        f" {int(8 * setting.bandwidth)}bit burst 2kb limit 4mb"
+                    )
 
     def __exit__(self, *_: object) -> None:
         self.line.kill()
@@ -146,7 +173,7 @@ class Lab:
             sh(f"ip netns del {name}", check=False)
 
 
-# -- participants -------------------------------------------------------------------------------------------------------------
+# -- participants ----------------------------------------------------------------------------------
 
 
 def take_part(config: Path, times: Path) -> None:
@@ -183,10 +210,10 @@ def write_sites(folder: Path, kind: str, hidden: int) -> tuple[Any, Any, list[Pa
     import tomli_w
 
     import coterie
-    from coterie.deploy import keys
+    from coterie.deploy.keys import authority as keys
     from coterie.deploy.plan import Plan, Problem
     from coterie.deploy.site import save_own
-    from coterie.engine.options import Training
+    from coterie.engine.training import Training
     from coterie.models.base import get_model
 
     clients = 5 if kind == "peers" else 3
@@ -194,14 +221,26 @@ def write_sites(folder: Path, kind: str, hidden: int) -> tuple[Any, Any, list[Pa
     method = coterie.get_method("dfedu" if kind == "peers" else "fedavg", {"local_steps": 5})
     names = tuple(f"site-{k}" for k in range(clients))
     training = Training(rounds=MANY, eval_every=MANY, batch_size=20)
-    plan = Plan("bench", names, Problem.of(fed), get_model("mlp", {"hidden": str(hidden)}), training, method)
+    plan = Plan(
+        "bench", names, Problem.of(fed), get_model("mlp", {"hidden": str(hidden)}), training, method
+    )
     (folder / "plan.toml").write_text(plan.to_toml())
     keys.init(folder / "keys", "bench")
     everyone = [*names, "hub"] if kind == "star" else list(names)
     paths = []
     for k, name in enumerate(everyone):
-        keys.issue(folder / "keys", name, ips=[address(k)], role="peer" if kind == "peers" else "hub" if name == "hub" else "client")
-        site: dict[str, Any] = {"plan": "plan.toml", "name": name, "folder": f"{name}-state", "keys": f"keys/nodes/{name}"}
+        keys.issue(
+            folder / "keys",
+            name,
+            ips=[address(k)],
+            role="peer" if kind == "peers" else "hub" if name == "hub" else "client",
+        )
+        site: dict[str, Any] = {
+            "plan": "plan.toml",
+            "name": name,
+            "folder": f"{name}-state",
+            "keys": f"keys/nodes/{name}",
+        }
         if name != "hub":
             save_own(fed, k, folder / f"{name}.npz")
             site["data"] = {"path": f"{name}.npz"}
@@ -209,9 +248,21 @@ def write_sites(folder: Path, kind: str, hidden: int) -> tuple[Any, Any, list[Pa
             # The one with the larger number calls; the other only listens.
             near = sorted({a + b - k for a, b in EDGES if k in (a, b)})
             site |= {"number": k, "listen": f"tls/{address(k)}:7447"}
-            site["neighbours"] = [{"name": names[l], "number": l, "endpoint": f"tls/{address(l)}:7447" if l < k else "", "weight": 1.0} for l in near]
+            site["neighbours"] = [
+                {
+                    "name": names[l],
+                    "number": l,
+                    "endpoint": f"tls/{address(l)}:7447" if l < k else "",
+                    "weight": 1.0,
+                }
+                for l in near
+            ]
         elif name == "hub":
-            site |= {"role": "hub", "listen": f"tls/{address(k)}:7447", "neighbours": [{"name": n} for n in names]}
+            site |= {
+                "role": "hub",
+                "listen": f"tls/{address(k)}:7447",
+                "neighbours": [{"name": n} for n in names],
+            }
         else:
             site["neighbours"] = [{"name": "hub", "endpoint": f"tls/{address(clients)}:7447"}]
         paths.append(folder / f"{name}.toml")
@@ -227,7 +278,9 @@ def finished(times: list[Path]) -> list[float]:
     return [max(moment) for moment in zip(*(e for e in ends), strict=False)]
 
 
-def measured(kind: str, plan_of: tuple[Any, Any, list[Path]], setting: Setting, rounds: int) -> list[float]:
+def measured(
+    kind: str, plan_of: tuple[Any, Any, list[Path]], setting: Setting, rounds: int
+) -> list[float]:
     """The seconds of so many rounds of a federation that was started on this network."""
     configs = plan_of[2]
     # Where a round ends: at the hub, or when the last peer has it.
@@ -247,13 +300,24 @@ def measured(kind: str, plan_of: tuple[Any, Any, list[Path]], setting: Setting, 
         running = []
         for k, config in enumerate(configs):
             log = stack.enter_context(config.with_suffix(".log").open("w"))
-            command = inside(lab.names[k], sys.executable, str(HERE), "take-part", str(config), str(config.with_suffix(".times")))
+            command = inside(
+                lab.names[k],
+                sys.executable,
+                str(HERE),
+                "take-part",
+                str(config),
+                str(config.with_suffix(".times")),
+            )
             running.append(subprocess.Popen(command, env=environment, stderr=log, stdout=log))
             stack.callback(_end, running[-1])
         deadline = time.monotonic() + 900
         while len(ends := finished(times)) < WARM_UP + rounds + 1:
-            if time.monotonic() > deadline or any(process.poll() is not None for process in running):
-                raise SystemExit("\n".join(config.with_suffix(".log").read_text()[-2000:] for config in configs))
+            if time.monotonic() > deadline or any(
+                process.poll() is not None for process in running
+            ):
+                raise SystemExit(
+                    "\n".join(config.with_suffix(".log").read_text()[-2000:] for config in configs)
+                )
             time.sleep(0.5)
         mine = ends[WARM_UP : WARM_UP + rounds + 1]
         return [b - a for a, b in pairwise(mine)]
@@ -289,36 +353,66 @@ def steady(forecast: Any) -> float:
     return float(forecast.seconds[-1] - forecast.seconds[1]) / (SIMULATED - 2)
 
 
-def compare(kind: str, hidden: int, rounds: int, folder: Path, settings: tuple[Setting, ...]) -> None:
-    from coterie.engine.network import ENGINES, Network, forecast_result, measure_gradient_seconds
+def compare(
+    kind: str, hidden: int, rounds: int, folder: Path, settings: tuple[Setting, ...]
+) -> None:
+    from coterie.network.model import ENGINES, Network, forecast_result, measure_gradient_seconds
 
     folder.mkdir()
     plan_of = write_sites(folder, kind, hidden)
     result = simulated(kind, *plan_of[:2])
     gradient = measure_gradient_seconds(result.simulator)
     title = "dFedU, 5 peers, ring and chord" if kind == "peers" else "FedAvg, hub and 3 clients"
-    print(f"\n{title}, messages of {_message(result)}, Zenoh with TLS; mean (median) of {rounds} rounds\n")
-    print("| latency, one way | bandwidth | s/round without either | predicted s/round | measured s/round | predicted / measured | with the preset |")
+    print(
+        f"\n{title}, messages of {_message(result)}, Zenoh with TLS; mean (median) of {rounds}"
+        " rounds\n"
+    )
+    print(
+        "| latency, one way | bandwidth | s/round without either | predicted s/round | measured"
+        " s/round | predicted / measured | with the preset |"
+    )
     print("|---|---|---|---|---|---|---|")
-    # What a round costs besides the network drifts with what else the machine does: it is measured right before and right after each setting.
+    # What a round costs besides the network drifts with what else the machine does: it is measured
+    # right before and right after each setting.
     works, before = [], measured(kind, plan_of, FREE, rounds)
     for setting in settings:
-        found, after = measured(kind, plan_of, setting, rounds), measured(kind, plan_of, FREE, rounds)
+        found, after = (
+            measured(kind, plan_of, setting, rounds),
+            measured(kind, plan_of, FREE, rounds),
+        )
         free, before = [*before, *after], after
         each = setting.bandwidth  # every participant has this, so the hub too
-        network = Network(latency=setting.latency, up=each, down=each, hub_up=each, hub_down=each, gradient_seconds=gradient)
-        bare = steady(forecast_result(Network(latency=0.0, gradient_seconds=gradient, work_seconds=0.0), result))
+        network = Network(
+            latency=setting.latency,
+            up=each,
+            down=each,
+            hub_up=each,
+            hub_down=each,
+            gradient_seconds=gradient,
+        )
+        bare = steady(
+            forecast_result(
+                Network(latency=0.0, gradient_seconds=gradient, work_seconds=0.0), result
+            )
+        )
         works.append(max(0.0, statistics.mean(free) - bare))
         real, middle = statistics.mean(found), statistics.median(found)
-        told, preset = (steady(forecast_result(n, result)) for n in (network.replace(work_seconds=works[-1]), network))
+        told, preset = (
+            steady(forecast_result(n, result))
+            for n in (network.replace(work_seconds=works[-1]), network)
+        )
         limit = "no limit" if setting.bandwidth is None else f"{setting.bandwidth / MBIT:g} Mbit/s"
         print(
-            f"| {1000 * setting.latency:.0f} ms | {limit} | {statistics.mean(free):.3f} | {told:.3f} | {real:.3f} ({middle:.3f}) "
-            f"| {told / real:.2f} | {preset / real:.2f} |",
+            f"| {1000 * setting.latency:.0f} ms | {limit} | {statistics.mean(free):.3f} |"
+            f" {told:.3f} | {real:.3f} ({middle:.3f}) | {told / real:.2f} | {preset / real:.2f} |",
             flush=True,
         )
     spread = f"{min(works):.3f} to {max(works):.3f}"
-    print(f"\nwork_seconds {spread} (preset {ENGINES['zenoh'].work_seconds}), gradient_seconds {gradient:.5f}", flush=True)
+    print(
+        f"\nwork_seconds {spread} (preset {ENGINES['zenoh'].work_seconds}), gradient_seconds"
+        f" {gradient:.5f}",
+        flush=True,
+    )
 
 
 def _message(result: Any) -> str:
@@ -334,11 +428,21 @@ def main() -> None:
         return delay_line()
     if sys.argv[1:2] == ["take-part"]:
         return take_part(Path(sys.argv[2]), Path(sys.argv[3]))
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("kinds", nargs="*", metavar="peers|star", help="nothing: both")
     parser.add_argument("--rounds", type=int, default=10, help="measured under each setting")
-    parser.add_argument("--hidden", type=int, default=[128], nargs="*", help="hidden units of the model: 128 give messages of 38 kB, 512 of 154 kB")
-    parser.add_argument("--settings", type=int, nargs="*", help="numbers of the settings; nothing: all")
+    parser.add_argument(
+        "--hidden",
+        type=int,
+        default=[128],
+        nargs="*",
+        help="hidden units of the model: 128 give messages of 38 kB, 512 of 154 kB",
+    )
+    parser.add_argument(
+        "--settings", type=int, nargs="*", help="numbers of the settings; nothing: all"
+    )
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that everything is taken down
     if strange := set(given.kinds) - {"peers", "star"}:

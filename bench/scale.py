@@ -1,4 +1,5 @@
-"""Seconds per round and memory as the number of clients N grows while the cohort stays at 10, per kind of store.
+"""Seconds per round and memory as the number of clients N grows while the cohort stays at 10, per
+kind of store.
 
 python bench/scale.py
 """
@@ -30,13 +31,25 @@ def federation(clients: int) -> Federation:
 
 
 def main() -> None:
-    print("| store | N | ms/round | state of all clients, MB | peak memory of the process so far, MB |\n|---|---|---|---|---|")
+    print(
+        "| store | N | ms/round | state of all clients, MB | peak memory of the process so far, MB"
+        " |\n|---|---|---|---|---|"
+    )
     for store in ("file", "host", "device"):
         for clients in (1_000, 10_000, 100_000):
             with tempfile.TemporaryDirectory() as folder:
-                options = coterie.Training(rounds=200, eval_every=200, cohort=COHORT, batch_size=4, store=store)
+                options = coterie.Training(
+                    rounds=200, eval_every=200, cohort=COHORT, batch_size=4, store=store
+                )
                 graph = coterie.graph.ring(clients)
-                simulator = coterie.Simulator(coterie.FedU(local_steps=5), federation(clients), "mlr", options, graph, Path(folder))
+                simulator = coterie.Simulator(
+                    coterie.FedU(local_steps=5),
+                    federation(clients),
+                    "mlr",
+                    options,
+                    graph,
+                    Path(folder),
+                )
                 for _ in range(3):
                     simulator.advance(1)
                 begun, before = time.perf_counter(), simulator.t
@@ -45,7 +58,10 @@ def main() -> None:
                 spent = (time.perf_counter() - begun) / (simulator.t - before)
                 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
                 state = clients * simulator.store.format.bytes / 1e6
-                print(f"| {store} | {clients:,} | {spent * 1e3:.2f} | {state:.0f} | {peak:.0f} |", flush=True)
+                print(
+                    f"| {store} | {clients:,} | {spent * 1e3:.2f} | {state:.0f} | {peak:.0f} |",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":

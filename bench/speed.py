@@ -1,12 +1,14 @@
-"""pFedMe rounds per second: coterie against a PyTorch loop with one module per client, in one run on one machine.
+"""pFedMe rounds per second: coterie against a PyTorch loop with one module per client, in one run
+on one machine.
 
     pip install -e '.[bench]' && python bench/speed.py            # all three problems
     python bench/speed.py --problem synthetic --rounds 100
 
-All clients train in every round: R = 20 mini-batches of B = 20, K = 5 inner steps each; random data, since only speed is measured. Ours
-includes the evaluation of all clients every 10 rounds; compile time is told apart. "of peak" is the nominal work of the algorithm (two products
-with the batch per layer and step) over time, relative to the machine's measured speed of large matrix
-products; ours does less than the nominal work (see algorithms/inner.py).
+All clients train in every round: R = 20 mini-batches of B = 20, K = 5 inner steps each; random
+data, since only speed is measured. Ours includes the evaluation of all clients every 10 rounds;
+compile time is told apart. "of peak" is the nominal work of the algorithm (two products with the
+batch per layer and step) over time, relative to the machine's measured speed of large matrix
+products; ours does less than the nominal work (see methods/inner.py).
 """
 
 from __future__ import annotations
@@ -19,8 +21,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import coterie
+from coterie.core.compilation import Compilations
 from coterie.data.federation import Federation, Split
-from coterie.engine.compilation import Compilations
 from coterie.engine.simulate import drive
 
 PROBLEMS = {"synthetic": (100, 60, ()), "mlr": (20, 784, ()), "mlp": (20, 784, (100,))}
@@ -56,7 +58,9 @@ def ours(problem: str, rounds: int) -> tuple[float, float]:
 
 
 def pytorch_loop(problem: str, rounds: int) -> float:
-    """Seconds per round of a loop over clients, one module each; one thread is its best at these sizes. No evaluation."""
+    """Seconds per round of a loop over clients, one module each; one thread is its best at these
+    sizes. No evaluation.
+    """
     import torch
     from torch import nn
 
@@ -121,19 +125,37 @@ def nominal_flops(problem: str) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--problem", choices=PROBLEMS, action="append", help="repeat; default: all")
     parser.add_argument("--rounds", type=int, default=100, help="rounds of ours that are timed")
-    parser.add_argument("--torch-rounds", type=int, default=3, help="rounds of the PyTorch loop that are timed; 0: leave it out")
+    parser.add_argument(
+        "--torch-rounds",
+        type=int,
+        default=3,
+        help="rounds of the PyTorch loop that are timed; 0: leave it out",
+    )
     arguments = parser.parse_args()
     peak = matrix_peak()
     print(f"matrix products: {peak / 1e9:.0f} GFLOP/s on {jax.device_count()} device(s)")
-    print("| problem | ours, s/round | PyTorch loop, s/round | ratio | of peak | compiling, s |\n|---|---|---|---|---|---|")
+    print(
+        "| problem | ours, s/round | PyTorch loop, s/round | ratio | of peak | compiling, s"
+        " |\n|---|---|---|---|---|---|"
+    )
     for problem in arguments.problem or PROBLEMS:
         mine, compiling = ours(problem, arguments.rounds)
-        torch = pytorch_loop(problem, arguments.torch_rounds) if arguments.torch_rounds else float("nan")
+        torch = (
+            pytorch_loop(problem, arguments.torch_rounds)
+            if arguments.torch_rounds
+            else float("nan")
+        )
         share = nominal_flops(problem) / mine / peak
-        print(f"| {problem} | {mine:.4f} | {torch:.2f} | {torch / mine:.0f}× | {share:.0%} | {compiling:.1f} |", flush=True)
+        print(
+            f"| {problem} | {mine:.4f} | {torch:.2f} | {torch / mine:.0f}× | {share:.0%} |"
+            f" {compiling:.1f} |",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

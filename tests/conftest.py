@@ -1,4 +1,6 @@
-"""Shared by all tests: one cache of compiled programs for all workers and runs, and the small federations that tests use."""
+"""Shared by all tests: one cache of compiled programs for all workers and runs, and the small
+federations that tests use.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,13 @@ from importlib.metadata import version
 from itertools import count
 from pathlib import Path
 
-# What is tested is what programs compute, not how fast: XLA's and LLVM's costly passes would double the time of the suite.
-# Set COTERIE_TEST_OPTIMISE=1 to test the programs that users run.
+# What is tested is what programs compute, not how fast: XLA's and LLVM's costly passes would double
+# the time of the suite. Set COTERIE_TEST_OPTIMISE=1 to test the programs that users run.
 if not os.environ.get("COTERIE_TEST_OPTIMISE"):
     cheap = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
-    if version("jaxlib").startswith("0.10."):  # XLA stops at flags that it does not know, and this one need not be there for ever
+    if version("jaxlib").startswith(
+        "0.10."
+    ):  # XLA stops at flags that it does not know, and this one need not be there for ever
         cheap += " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {cheap}".strip()
 
@@ -23,12 +27,18 @@ import numpy as np
 import pytest
 
 from coterie import Federation
+from coterie.core.compilation import use_cache
 from coterie.data.federation import Split, pack
-from coterie.engine.compilation import use_cache
 
-# Programs are shared between workers and runs. `Compilations` counts a program that is loaded from this cache like one that is compiled
-# (test_compile_counts.py proves it), so counting tests mean the same with a cold and with a warm cache.
-use_cache(Path(os.environ.get("COTERIE_TEST_CACHE") or Path(tempfile.gettempdir()) / f"coterie-tests-{getpass.getuser()}-jax-{jax.__version__}"))
+# Programs are shared between workers and runs. `Compilations` counts a program that is loaded from
+# this cache like one that is compiled (test_compile_counts.py proves it), so counting tests mean
+# the same with a cold and with a warm cache.
+use_cache(
+    Path(
+        os.environ.get("COTERIE_TEST_CACHE")
+        or Path(tempfile.gettempdir()) / f"coterie-tests-{getpass.getuser()}-jax-{jax.__version__}"
+    )
+)
 
 
 MAPS = Path("/proc/self/maps")
@@ -37,7 +47,9 @@ _finished = count(1)
 
 @pytest.fixture(autouse=True)
 def _room_for_programs() -> Iterator[None]:
-    """Every compiled program maps some memory, and Linux allows a process 65,530 maps: let old programs go in time."""
+    """Every compiled program maps some memory, and Linux allows a process 65,530 maps: let old
+    programs go in time.
+    """
     yield
     if next(_finished) % 20 == 0 and MAPS.exists() and MAPS.read_bytes().count(b"\n") > 40_000:
         jax.clear_caches()
@@ -50,7 +62,9 @@ def _method_of(item: pytest.Item) -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """In the conformance suite all that is asked of one method runs in one go, whichever file asks: its programs are then compiled once."""
+    """In the conformance suite all that is asked of one method runs in one go, whichever file asks:
+    its programs are then compiled once.
+    """
     here = Path(__file__).parent / "conformance"
     places = [i for i, item in enumerate(items) if here in item.path.parents]
     ordered = sorted((items[i] for i in places), key=_method_of)
@@ -70,7 +84,9 @@ def blobs(rng: np.random.Generator, sizes: list[int], features: int, classes: in
 
 @pytest.fixture(scope="session")
 def ragged() -> Federation:
-    """5 clients with 3 to 22 training samples, one without validation samples, one without test samples, one with more than a tile of them."""
+    """5 clients with 3 to 22 training samples, one without validation samples, one without test
+    samples, one with more than a tile of them.
+    """
     rng = np.random.default_rng(5)
     return Federation(
         "ragged",
@@ -86,4 +102,10 @@ def wide() -> Federation:
     """10 small clients: enough that a ring is kept as a table of neighbours and not as a matrix."""
     rng = np.random.default_rng(6)
     sizes = [4, 7, 3, 5, 6, 4, 8, 3, 5, 4]
-    return Federation("wide", blobs(rng, sizes, 2, 2), blobs(rng, [1] * 10, 2, 2), blobs(rng, [3] * 10, 2, 2), classes=2)
+    return Federation(
+        "wide",
+        blobs(rng, sizes, 2, 2),
+        blobs(rng, [1] * 10, 2, 2),
+        blobs(rng, [3] * 10, 2, 2),
+        classes=2,
+    )

@@ -1,6 +1,8 @@
-"""Every method reaches the solution that is known on paper (SPEC §6), in float64 with exact gradients.
+"""Every method reaches the solution that is known on paper (SPEC §6), in float64 with exact
+gradients.
 
-The data is `linear`: Ξ_kᵀΞ_k = n b_k I, so that f_k(x) = (b_k/2)‖x − ŵ_k‖² + const, with unequal b_k.
+The data is `linear`: Ξ_kᵀΞ_k = n b_k I, so that f_k(x) = (b_k/2)‖x − ŵ_k‖² + const, with unequal
+b_k.
 """
 
 from __future__ import annotations
@@ -15,8 +17,8 @@ from numpy.typing import NDArray
 
 import coterie
 from coterie import Federation, Graph, Method, Result
+from coterie.core.vector import Vector
 from coterie.coupling import penalty
-from coterie.vector import Vector
 
 N, D = 4, 3
 EXACT: dict[str, Any] = {"sampling": "full", "precision": "float64"}
@@ -24,13 +26,25 @@ EXACT: dict[str, Any] = {"sampling": "full", "precision": "float64"}
 
 @pytest.fixture(scope="module")
 def linear() -> Federation:
-    fed = coterie.load("linear", clients=N, samples=6, dimension=D, scale=0.5, scale_last=2.0, spread=1.0)
+    fed = coterie.load(
+        "linear", clients=N, samples=6, dimension=D, scale=0.5, scale_last=2.0, spread=1.0
+    )
     assert len(set(fed.facts["b"])) == N
     return fed
 
 
-def run(method: Method, federation: Federation, rounds: int, graph: Graph | None = None, **more: Any) -> Result:
-    return coterie.simulate(method, federation, "linear", graph=graph, rounds=rounds, eval_every=rounds, **{**EXACT, **more})
+def run(
+    method: Method, federation: Federation, rounds: int, graph: Graph | None = None, **more: Any
+) -> Result:
+    return coterie.simulate(
+        method,
+        federation,
+        "linear",
+        graph=graph,
+        rounds=rounds,
+        eval_every=rounds,
+        **{**EXACT, **more},
+    )
 
 
 def models(result: Result, view: str | None = None) -> NDArray[np.float64]:
@@ -60,7 +74,9 @@ def test_local_reaches_least_squares(linear: Federation) -> None:
 
 @pytest.mark.parametrize("steps", [1, 4])
 def test_fedavg_reaches_its_fixed_point(steps: int, linear: Federation) -> None:
-    """R steps on client k shrink its error by (1 − μb_k)^R; for R = 1 the fixed point is w^Avg = Σ b_k ŵ_k / Σ b_k."""
+    """R steps on client k shrink its error by (1 − μb_k)^R; for R = 1 the fixed point is w^Avg = Σ
+    b_k ŵ_k / Σ b_k.
+    """
     b, best = facts(linear)
     lr = 0.3
     result = run(coterie.FedAvg(lr=lr, local_steps=steps, weighting="uniform"), linear, 200)
@@ -78,10 +94,14 @@ def test_global_reaches_the_pooled_least_squares(linear: Federation) -> None:
 @pytest.mark.parametrize("local_rounds", [1, 3])
 @pytest.mark.parametrize("lam", [0.7, 5.0])
 def test_pfedme_reaches_w_me_and_x_me(lam: float, local_rounds: int, linear: Federation) -> None:
-    """∇F_k(w) = λ b_k/(b_k+λ) (w − ŵ_k): FedAvg on Moreau envelopes, so R local rounds move the fixed point as R steps do there."""
+    """∇F_k(w) = λ b_k/(b_k+λ) (w − ŵ_k): FedAvg on Moreau envelopes, so R local rounds move the
+    fixed point as R steps do there.
+    """
     b, best = facts(linear)
     lr = 0.3
-    method = coterie.PFedMe(lam=lam, lr=lr, personal_lr=1.0 / (lam + 2.0), local_rounds=local_rounds, inner_steps=100)
+    method = coterie.PFedMe(
+        lam=lam, lr=lr, personal_lr=1.0 / (lam + 2.0), local_rounds=local_rounds, inner_steps=100
+    )
     result = run(method, linear, 250)
     curvature = lam * b / (b + lam)
     share = 1 - (1 - lr * curvature) ** local_rounds
@@ -91,7 +111,9 @@ def test_pfedme_reaches_w_me_and_x_me(lam: float, local_rounds: int, linear: Fed
         w_me = (b / (b + lam) * best).sum(0) / (b / (b + lam)).sum()
         close(models(result, "global")[0], w_me, 1e-9)
         close(models(result, "personal"), (b * best + lam * w_me) / (b + lam), 1e-9)
-        assert np.abs(w_me - (b * best).sum(0) / b.sum()).max() > 1e-3, "w^Me and w^Avg must differ for this to mean something"
+        assert np.abs(w_me - (b * best).sum(0) / b.sum()).max() > 1e-3, (
+            "w^Me and w^Avg must differ for this to mean something"
+        )
 
 
 @pytest.mark.parametrize("beta", [0.5, 1.6])
@@ -108,7 +130,15 @@ def matrix_of(result: Result) -> NDArray[np.float64]:
 def test_lp_proj_2_is_pfedme_inside_the_subspace_and_local_outside(linear: Federation) -> None:
     b, best = facts(linear)
     lam = 1.5
-    method = coterie.LpProj2(lam=lam, lr=0.3, personal_lr=0.25, local_rounds=1, inner_steps=60, dsub=2, projection="orthogonal")
+    method = coterie.LpProj2(
+        lam=lam,
+        lr=0.3,
+        personal_lr=0.25,
+        local_rounds=1,
+        inner_steps=60,
+        dsub=2,
+        projection="orthogonal",
+    )
     result = run(method, linear, 250)
     p = matrix_of(result)
     np.testing.assert_allclose(p @ p.T, np.eye(2), atol=1e-14)
@@ -122,20 +152,33 @@ def test_lp_proj_2_is_pfedme_inside_the_subspace_and_local_outside(linear: Feder
 
 @pytest.mark.parametrize("p", [1.5, 3.0])
 def test_lp_proj_for_any_p_is_stationary_at_its_fixed_point(p: float, linear: Federation) -> None:
-    """b_k(x_k − ŵ_k) + λ Pᵀψ_p(Px_k − w̃) = 0 for every client and Σ_k ψ_p(w̃ − Px_k) = 0: both loops use the same p."""
+    """b_k(x_k − ŵ_k) + λ Pᵀψ_p(Px_k − w̃) = 0 for every client and Σ_k ψ_p(w̃ − Px_k) = 0: both
+    loops use the same p.
+    """
     b, best = facts(linear)
     lam = 0.8
-    method = coterie.LpProj(p=p, lam=lam, lr=0.2, personal_lr=0.2, local_rounds=1, inner_steps=60, dsub=2, projection="orthogonal")
+    method = coterie.LpProj(
+        p=p,
+        lam=lam,
+        lr=0.2,
+        personal_lr=0.2,
+        local_rounds=1,
+        inner_steps=60,
+        dsub=2,
+        projection="orthogonal",
+    )
     result = run(method, linear, 1500)
     x, w, matrix = models(result), np.asarray(result.simulator.hub), matrix_of(result)
-    psi = lambda v: np.sign(v) * np.abs(v) ** (p - 1)  # noqa: E731
+    psi = lambda v: np.sign(v) * np.abs(v) ** (p - 1)
     gap = x @ matrix.T - w
     np.testing.assert_allclose(b * (x - best) + lam * psi(gap) @ matrix, 0, atol=1e-5)
     np.testing.assert_allclose(psi(gap).sum(0), 0, atol=1e-4)
     assert np.abs(gap).max() > 0.1
 
 
-def huber_location(points: NDArray[np.float64], thresholds: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+def huber_location(
+    points: NDArray[np.float64], thresholds: NDArray[np.float64], weights: NDArray[np.float64]
+) -> NDArray[np.float64]:
     """The zero of Σ_k weight_k · clip(point_k − w, ±threshold_k) per coordinate, by bisection."""
     low, high = points.min(0), points.max(0)
     for _ in range(200):
@@ -146,21 +189,33 @@ def huber_location(points: NDArray[np.float64], thresholds: NDArray[np.float64],
 
 
 def test_lp_proj_1_satisfies_its_subgradient_condition(linear: Federation) -> None:
-    """min over x of (b/2)‖x − ŵ‖² + λ‖w̃ − Px‖₁ pulls Pŵ towards w̃ by at most λ/b; w̃ is then Huber's location of the Pŵ_k.
+    """min over x of (b/2)‖x − ŵ‖² + λ‖w̃ − Px‖₁ pulls Pŵ towards w̃ by at most λ/b; w̃ is then
+    Huber's location of the Pŵ_k.
 
-    Signs make both loops jitter by (step · λ), so the solution is met to that size and not better. The step of w̃ is the smaller one: a
-    client held at the kink then answers with the right mean of signs.
+    Signs make both loops jitter by (step · λ), so the solution is met to that size and not better.
+    The step of w̃ is the smaller one: a client held at the kink then answers with the right mean of
+    signs.
     """
     b, best = facts(linear)
     lam, personal_lr, lr = 0.6, 2e-3, 2e-4
-    method = coterie.LpProj1(lam=lam, lr=lr, personal_lr=personal_lr, local_rounds=20, inner_steps=1, dsub=2, projection="orthogonal")
+    method = coterie.LpProj1(
+        lam=lam,
+        lr=lr,
+        personal_lr=personal_lr,
+        local_rounds=20,
+        inner_steps=1,
+        dsub=2,
+        projection="orthogonal",
+    )
     result = run(method, linear, 2500)
     p, w, x = matrix_of(result), np.asarray(result.simulator.hub), models(result)
     target = best @ p.T
     assert (np.abs(target - w) < lam / b).any(), "somebody must be held at the kink"
     assert (np.abs(target - w) > lam / b).any(), "somebody must be off it"
     jitter = 5 * lam * personal_lr
-    np.testing.assert_allclose(x @ p.T, target - np.clip(target - w, -lam / b, lam / b), atol=jitter)
+    np.testing.assert_allclose(
+        x @ p.T, target - np.clip(target - w, -lam / b, lam / b), atol=jitter
+    )
     np.testing.assert_allclose(x - x @ p.T @ p, best - best @ p.T @ p, atol=1e-6)
     np.testing.assert_allclose(w, huber_location(target, lam / b, b), atol=10 * jitter)
 
@@ -182,19 +237,34 @@ def laplacian(graph: Graph) -> NDArray[np.float64]:
     return np.asarray(np.diag(a.sum(1)) - a)
 
 
-def fixed_point(federation: Federation, graph: Graph, lr: float, steps: int, eta: float, inside: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Of one round: w⁺ = ŵ + (I − μH)^R (w − ŵ), then w = M w⁺ with M = I − μRη L⊗PᵀP; so (I − M D) w = M (I − D) ŵ, D = (I − μH)^R."""
+def fixed_point(
+    federation: Federation,
+    graph: Graph,
+    lr: float,
+    steps: int,
+    eta: float,
+    inside: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Of one round: w⁺ = ŵ + (I − μH)^R (w − ŵ), then w = M w⁺ with M = I − μRη L⊗PᵀP; so (I − M D)
+    w = M (I − D) ŵ, D = (I − μH)^R.
+    """
     b, best = facts(federation)
     shrink = np.diag(np.repeat((1 - lr * b[:, 0]) ** steps, D))
     mix = np.eye(N * D) - lr * steps * eta * np.kron(laplacian(graph), inside)
-    return np.linalg.solve(np.eye(N * D) - mix @ shrink, mix @ (np.eye(N * D) - shrink) @ best.reshape(-1)).reshape(N, D)
+    return np.linalg.solve(
+        np.eye(N * D) - mix @ shrink, mix @ (np.eye(N * D) - shrink) @ best.reshape(-1)
+    ).reshape(N, D)
 
 
-def optimum(federation: Federation, graph: Graph, eta: float, inside: NDArray[np.float64]) -> NDArray[np.float64]:
+def optimum(
+    federation: Federation, graph: Graph, eta: float, inside: NDArray[np.float64]
+) -> NDArray[np.float64]:
     """Of the problem: (blockdiag(H_k) + η L⊗PᵀP) W = blockdiag(H_k) Ŵ."""
     b, best = facts(federation)
     h = np.diag(np.repeat(b[:, 0], D))
-    return np.linalg.solve(h + eta * np.kron(laplacian(graph), inside), h @ best.reshape(-1)).reshape(N, D)
+    return np.linalg.solve(
+        h + eta * np.kron(laplacian(graph), inside), h @ best.reshape(-1)
+    ).reshape(N, D)
 
 
 GRAPH_METHODS = [
@@ -214,24 +284,36 @@ def inside_of(result: Result) -> NDArray[np.float64]:
 
 @pytest.mark.parametrize("graph", graphs())
 @pytest.mark.parametrize("method", GRAPH_METHODS, ids=lambda m: f"{m.name}, R={m.R}")
-def test_graph_methods_reach_the_fixed_point_of_their_round(method: Method, graph: str, linear: Federation) -> None:
+def test_graph_methods_reach_the_fixed_point_of_their_round(
+    method: Method, graph: str, linear: Federation
+) -> None:
     result = run(method, linear, 1000, graphs()[graph])
-    expected = fixed_point(linear, graphs()[graph], method.lr, method.R, method.eta, inside_of(result))  # type: ignore[attr-defined]
+    expected = fixed_point(
+        linear, graphs()[graph], method.lr, method.R, method.eta, inside_of(result)
+    )  # type: ignore[attr-defined]
     close(models(result), expected, 1e-9)
     assert np.abs(expected - facts(linear)[1]).max() > 0.05, "the coupling must matter"
 
 
 @pytest.mark.parametrize("method", GRAPH_METHODS[:3], ids=lambda m: m.name)
-def test_graph_methods_reach_the_solution_of_the_linear_system_with_falling_steps(method: Method, linear: Federation) -> None:
-    """The round's fixed point is off by O(μ); with μ_t = 4/(12 + t) that vanishes, and b ≥ ½ forgets the start like t^−2."""
+def test_graph_methods_reach_the_solution_of_the_linear_system_with_falling_steps(
+    method: Method, linear: Federation
+) -> None:
+    """The round's fixed point is off by O(μ); with μ_t = 4/(12 + t) that vanishes, and b ≥ ½
+    forgets the start like t^−2.
+    """
     graph = graphs()["path, unequal weights"]
-    decaying = method.replace(lr={"kind": "inverse-time", "scale": 4.0, "shift": 12.0}, local_steps=1)
+    decaying = method.replace(
+        lr={"kind": "inverse-time", "scale": 4.0, "shift": 12.0}, local_steps=1
+    )
     result = run(decaying, linear, 10_000, graph)
     expected = optimum(linear, graph, method.eta, inside_of(result))  # type: ignore[attr-defined]
     close(models(result), expected, 1e-4)
 
 
-def test_the_gap_between_fixed_point_and_solution_is_proportional_to_the_step(linear: Federation) -> None:
+def test_the_gap_between_fixed_point_and_solution_is_proportional_to_the_step(
+    linear: Federation,
+) -> None:
     graph, eye = graphs()["complete, random weights"], np.eye(D)
     gaps = []
     for lr in (0.02, 0.01):
@@ -242,12 +324,16 @@ def test_the_gap_between_fixed_point_and_solution_is_proportional_to_the_step(li
 
 
 def test_p_1_5_on_a_graph_is_stationary(linear: Federation) -> None:
-    """H(x − ŵ) + η Σ_l a_kl Pᵀψ_p(Px_k − Px_l) = 0 up to the O(μ) that a simultaneous local step and pull leave."""
+    """H(x − ŵ) + η Σ_l a_kl Pᵀψ_p(Px_k − Px_l) = 0 up to the O(μ) that a simultaneous local step
+    and pull leave.
+    """
     graph = graphs()["ring"]
     b, best = facts(linear)
     residuals = []
     for lr in (0.02, 0.01):
-        result = run(coterie.GraphProj(lr=lr, eta=0.5, local_steps=1, dsub=2, p=1.5), linear, 5000, graph)
+        result = run(
+            coterie.GraphProj(lr=lr, eta=0.5, local_steps=1, dsub=2, p=1.5), linear, 5000, graph
+        )
         x, p, a = models(result), matrix_of(result), graph.weights.toarray()
         gap = (x[:, None] - x[None]) @ p.T
         pull = np.einsum("kl,kls->ks", a, np.sign(gap) * np.sqrt(np.abs(gap))) @ p
@@ -262,9 +348,14 @@ def test_the_gradient_is_the_derivative_of_the_penalty(p: float) -> None:
     with jax.enable_x64(True):
         v = jnp.asarray(rng.standard_normal(7))
         h = 1e-6
-        numeric = [(penalty.value(v.at[i].add(h), p) - penalty.value(v.at[i].add(-h), p)) / (2 * h) for i in range(7)]
+        numeric = [
+            (penalty.value(v.at[i].add(h), p) - penalty.value(v.at[i].add(-h), p)) / (2 * h)
+            for i in range(7)
+        ]
         np.testing.assert_allclose(penalty.gradient(v, p), numeric, rtol=1e-6)
         whole = Vector({"a": v[:3], "b": v[3:].reshape(2, 2)})
-        np.testing.assert_allclose(penalty.gradient(whole, p).flat(), penalty.gradient(v, p), rtol=1e-15)
+        np.testing.assert_allclose(
+            penalty.gradient(whole, p).flat(), penalty.gradient(v, p), rtol=1e-15
+        )
         np.testing.assert_allclose(penalty.value(whole, p), np.sum(np.abs(v) ** p) / p, rtol=1e-14)
         assert np.all(np.asarray(penalty.gradient(-v, p)) == -np.asarray(penalty.gradient(v, p)))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from coterie.experiment import Experiment
+from coterie.runs.experiment import Experiment
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
@@ -21,8 +21,10 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "python")], ids=lambda p: p.name)
-def test_python_in_the_documentation_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from coterie.algorithms import METHODS
+def test_python_in_the_documentation_runs(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from coterie.methods import METHODS
 
     if page.name == "torch.md":
         pytest.importorskip("torch", reason="PyTorch is an extra")
@@ -49,7 +51,10 @@ def test_the_plan_and_the_client_in_the_documentation_are_valid(tmp_path: Path) 
     plan, site = blocks(ROOT / "docs/deploy.md", "toml")
     (tmp_path / "plan.toml").write_text(plan)
     (tmp_path / "site.toml").write_text(site)
-    rows = ["age,heart-rate,sex,readmitted", *(f"{40 + i},{60 + 2 * i},{'fm'[i % 2]},{'no' if i % 3 else 'yes'}" for i in range(12))]
+    rows = [
+        "age,heart-rate,sex,readmitted",
+        *(f"{40 + i},{60 + 2 * i},{'fm'[i % 2]},{'no' if i % 3 else 'yes'}" for i in range(12)),
+    ]
     (tmp_path / "ward-a.csv").write_text("\n".join(rows))
     read = Site.from_file(tmp_path / "site.toml")
     assert (read.plan.method.name, read.plan.channel.name, read.number) == ("fedu", "delta", 0)
@@ -60,7 +65,12 @@ def test_the_plan_and_the_client_in_the_documentation_are_valid(tmp_path: Path) 
 
 
 def test_ci_runs_exactly_the_test_command_of_the_readme() -> None:
-    command = next(line for block in blocks(ROOT / "README.md", "sh") for line in block.splitlines() if "pytest" in line)
+    command = next(
+        line
+        for block in blocks(ROOT / "README.md", "sh")
+        for line in block.splitlines()
+        if "pytest" in line
+    )
     assert command in (ROOT / ".ci/run").read_text().splitlines()
 
 
@@ -81,4 +91,6 @@ def test_the_pages_of_methods_and_channels_are_up_to_date() -> None:
     import runpy
 
     for name, text in runpy.run_path(str(ROOT / "tools/methods_page.py"))["pages"]().items():
-        assert (ROOT / "docs" / name).read_text(encoding="utf-8") == text, "run: python tools/methods_page.py"
+        assert (ROOT / "docs" / name).read_text(encoding="utf-8") == text, (
+            "run: python tools/methods_page.py"
+        )

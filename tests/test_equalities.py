@@ -17,9 +17,17 @@ BASE: dict[str, Any] = {"rounds": 4, "eval_every": 4, "batch_size": 4, "precisio
 STEPS: dict[str, Any] = {"lr": 0.1, "local_steps": 3}
 
 
-def flat(method: Method, federation: Federation, graph: Graph | None = None, view: str | None = None, **more: Any) -> NDArray[Any]:
+def flat(
+    method: Method,
+    federation: Federation,
+    graph: Graph | None = None,
+    view: str | None = None,
+    **more: Any,
+) -> NDArray[Any]:
     result = coterie.simulate(method, federation, "mlr", graph=graph, **{**BASE, **more})
-    return np.concatenate([leaf.reshape(len(leaf), -1) for leaf in result.simulator.all_models(view).leaves], axis=1)
+    return np.concatenate(
+        [leaf.reshape(len(leaf), -1) for leaf in result.simulator.all_models(view).leaves], axis=1
+    )
 
 
 @pytest.fixture(scope="module")
@@ -43,30 +51,59 @@ def test_dfedu_is_fedu_with_everybody(fedu: NDArray[Any], ragged: Federation, gr
     np.testing.assert_allclose(flat(coterie.DFedU(**STEPS, eta=0.3), ragged, graph), fedu, **SAME)
 
 
-def test_all_neighbours_are_the_sampled_ones_when_everybody_is_sampled(fedu: NDArray[Any], ragged: Federation, graph: Graph) -> None:
-    np.testing.assert_allclose(flat(coterie.FedU(**STEPS, eta=0.3, neighbours="all"), ragged, graph), fedu, **SAME)
+def test_all_neighbours_are_the_sampled_ones_when_everybody_is_sampled(
+    fedu: NDArray[Any], ragged: Federation, graph: Graph
+) -> None:
+    np.testing.assert_allclose(
+        flat(coterie.FedU(**STEPS, eta=0.3, neighbours="all"), ragged, graph), fedu, **SAME
+    )
     few = flat(coterie.FedU(**STEPS, eta=0.3, neighbours="all"), ragged, graph, cohort=2)
-    assert not np.allclose(few, flat(coterie.FedU(**STEPS, eta=0.3), ragged, graph, cohort=2), rtol=1e-3), "with S < N they must differ"
+    assert not np.allclose(
+        few, flat(coterie.FedU(**STEPS, eta=0.3), ragged, graph, cohort=2), rtol=1e-3
+    ), "with S < N they must differ"
 
 
 @pytest.mark.parametrize("hub", [True, False])
-def test_graph_proj_with_identity_and_p_2_is_fedu(hub: bool, fedu: NDArray[Any], ragged: Federation, graph: Graph) -> None:
-    np.testing.assert_allclose(flat(coterie.GraphProj(**STEPS, eta=0.3, projection="identity", hub=hub), ragged, graph), fedu, **SAME)
+def test_graph_proj_with_identity_and_p_2_is_fedu(
+    hub: bool, fedu: NDArray[Any], ragged: Federation, graph: Graph
+) -> None:
+    np.testing.assert_allclose(
+        flat(coterie.GraphProj(**STEPS, eta=0.3, projection="identity", hub=hub), ragged, graph),
+        fedu,
+        **SAME,
+    )
 
 
 @pytest.mark.parametrize("p", [1.5, pytest.param(2.0, marks=pytest.mark.slow)])
-def test_graph_proj_with_hub_is_graph_proj_between_peers(p: float, ragged: Federation, graph: Graph) -> None:
-    make = lambda hub: coterie.GraphProj(**STEPS, eta=0.3, dsub=4, p=p, hub=hub)  # noqa: E731
-    np.testing.assert_allclose(flat(make(True), ragged, graph), flat(make(False), ragged, graph), **SAME)
+def test_graph_proj_with_hub_is_graph_proj_between_peers(
+    p: float, ragged: Federation, graph: Graph
+) -> None:
+    make = lambda hub: coterie.GraphProj(**STEPS, eta=0.3, dsub=4, p=p, hub=hub)
+    np.testing.assert_allclose(
+        flat(make(True), ragged, graph), flat(make(False), ragged, graph), **SAME
+    )
 
 
 @pytest.mark.parametrize(
-    "options", [pytest.param({}, marks=pytest.mark.slow), {"cohort": 2}, {"sampling": "full"}], ids=["full cohort", "sampled", "exact gradients"]
+    "options",
+    [pytest.param({}, marks=pytest.mark.slow), {"cohort": 2}, {"sampling": "full"}],
+    ids=["full cohort", "sampled", "exact gradients"],
 )
-def test_lp_proj_with_identity_and_p_2_is_pfedme(options: dict[str, Any], ragged: Federation) -> None:
-    shared: dict[str, Any] = {"lam": 1.2, "lr": 0.2, "personal_lr": 0.1, "local_rounds": 2, "inner_steps": 3, "beta": 0.9}
+def test_lp_proj_with_identity_and_p_2_is_pfedme(
+    options: dict[str, Any], ragged: Federation
+) -> None:
+    shared: dict[str, Any] = {
+        "lam": 1.2,
+        "lr": 0.2,
+        "personal_lr": 0.1,
+        "local_rounds": 2,
+        "inner_steps": 3,
+        "beta": 0.9,
+    }
     projected = flat(coterie.LpProj(**shared, p=2.0, projection="identity"), ragged, **options)
-    envelope = flat(coterie.PFedMe(**shared, inner_start="memory"), ragged, view="personal", **options)
+    envelope = flat(
+        coterie.PFedMe(**shared, inner_start="memory"), ragged, view="personal", **options
+    )
     np.testing.assert_allclose(projected, envelope, **SAME)
     assert np.abs(envelope - envelope.mean(0)).max() > 1e-2
 
@@ -74,21 +111,38 @@ def test_lp_proj_with_identity_and_p_2_is_pfedme(options: dict[str, Any], ragged
 def test_the_named_cases_are_lp_proj_with_that_p(ragged: Federation) -> None:
     shared: dict[str, Any] = {"local_rounds": 2, "inner_steps": 3, "dsub": 4}
     for named, p in ((coterie.LpProj1, 1.0), (coterie.LpProj2, 2.0)):
-        np.testing.assert_array_equal(flat(named(**shared), ragged), flat(coterie.LpProj(**shared, p=p), ragged))
+        np.testing.assert_array_equal(
+            flat(named(**shared), ragged), flat(coterie.LpProj(**shared, p=p), ragged)
+        )
 
 
 def test_local_epochs_of_full_batches_are_steps(ragged: Federation) -> None:
     epochs = flat(coterie.Local(lr=0.1, local_epochs=3), ragged, sampling="full")
-    np.testing.assert_allclose(epochs, flat(coterie.Local(lr=0.1, local_steps=3), ragged, sampling="full"), **SAME)
+    np.testing.assert_allclose(
+        epochs, flat(coterie.Local(lr=0.1, local_steps=3), ragged, sampling="full"), **SAME
+    )
 
 
 def test_a_graph_without_edges_is_local(ragged: Federation) -> None:
     empty = coterie.graph.from_matrix(np.zeros((5, 5)))
-    np.testing.assert_array_equal(flat(coterie.FedU(**STEPS, eta=5.0), ragged, empty), flat(coterie.Local(**STEPS), ragged))
+    np.testing.assert_array_equal(
+        flat(coterie.FedU(**STEPS, eta=5.0), ragged, empty), flat(coterie.Local(**STEPS), ragged)
+    )
 
 
 def test_lp_proj_1_starts_at_its_kink_and_not_beside_it(ragged: Federation) -> None:
-    """w̃₀ = P x₀, so the first subgradient is sign(0) = 0 and the first step is Local's, whatever λ. A rounding error in P x must not count."""
-    first = coterie.LpProj1(lam=100.0, personal_lr=0.1, lr=1e-9, local_rounds=1, inner_steps=1, dsub=4)
-    alone = flat(coterie.Local(lr=0.1, local_steps=1), ragged, rounds=1, eval_every=1, precision="float32")
-    np.testing.assert_allclose(flat(first, ragged, rounds=1, eval_every=1, precision="float32"), alone, rtol=1e-5, atol=1e-6)
+    """w̃₀ = P x₀, so the first subgradient is sign(0) = 0 and the first step is Local's, whatever
+    λ. A rounding error in P x must not count.
+    """
+    first = coterie.LpProj1(
+        lam=100.0, personal_lr=0.1, lr=1e-9, local_rounds=1, inner_steps=1, dsub=4
+    )
+    alone = flat(
+        coterie.Local(lr=0.1, local_steps=1), ragged, rounds=1, eval_every=1, precision="float32"
+    )
+    np.testing.assert_allclose(
+        flat(first, ragged, rounds=1, eval_every=1, precision="float32"),
+        alone,
+        rtol=1e-5,
+        atol=1e-6,
+    )

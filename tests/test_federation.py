@@ -23,14 +23,22 @@ def split(sizes: list[int], features: int = 2, classes: int = 3, **change: Any) 
 
 
 def federation(train: Split | None = None, **more: Any) -> Federation:
-    options: dict[str, Any] = {"validation": split([0, 1, 1]), "test": split([1, 0, 2]), "classes": 3, **more}
+    options: dict[str, Any] = {
+        "validation": split([0, 1, 1]),
+        "test": split([1, 0, 2]),
+        "classes": 3,
+        **more,
+    }
     return Federation("mine", train or split([2, 3, 4]), **options)
 
 
 @settings(max_examples=40, deadline=None)
 @given(sizes=st.lists(st.integers(1, 9), min_size=1, max_size=8))
 def test_packing_keeps_every_clients_samples_in_order(sizes: list[int]) -> None:
-    parts = [(np.full((n, 2), k) + np.arange(n)[:, None] / 10, np.full(n, k)) for k, n in enumerate(sizes)]
+    parts = [
+        (np.full((n, 2), k) + np.arange(n)[:, None] / 10, np.full(n, k))
+        for k, n in enumerate(sizes)
+    ]
     made = pack(parts)
     assert len(made) == sum(sizes)
     assert made.sizes.tolist() == sizes
@@ -63,18 +71,42 @@ def labelled(label: int) -> Split:
     ("change", "says"),
     [
         ({"train": split([2, 0, 4])}, "client 1 of 'mine' has no training samples"),
-        ({"train": poisoned(np.nan)}, "train split of 'mine' has NaN or infinity in sample 1 of client 1"),
+        (
+            {"train": poisoned(np.nan)},
+            "train split of 'mine' has NaN or infinity in sample 1 of client 1",
+        ),
         ({"train": poisoned(np.inf, 8)}, "NaN or infinity in sample 3 of client 2"),
-        ({"test": dataclasses.replace(split([1, 0, 2]), x=np.full((3, 2), np.nan))}, "test split of 'mine' has NaN"),
+        (
+            {"test": dataclasses.replace(split([1, 0, 2]), x=np.full((3, 2), np.nan))},
+            "test split of 'mine' has NaN",
+        ),
         ({"train": labelled(3)}, "label 3, but labels must be from 0 to 2"),
         ({"train": labelled(-1)}, "label -1"),
         ({"classes": 1}, "labels must be from 0 to 0"),
-        ({"train": dataclasses.replace(split([2, 3, 4]), y=np.zeros(9))}, "class numbers must be whole numbers"),
-        ({"train": dataclasses.replace(split([2, 3, 4]), x=np.zeros((9, 2), int))}, "must be floating point"),
-        ({"train": dataclasses.replace(split([2, 3, 4]), offsets=np.array([0, 2, 5, 8]))}, "offsets that do not cover"),
-        ({"train": dataclasses.replace(split([2, 3, 4]), offsets=np.array([0, 5, 2, 9]))}, "offsets that do not cover"),
-        ({"train": dataclasses.replace(split([2, 3, 4]), offsets=np.array([1, 2, 5, 9]))}, "offsets that do not cover"),
-        ({"train": dataclasses.replace(split([2, 3, 4]), y=np.zeros(8, int))}, "9 inputs and 8 targets"),
+        (
+            {"train": dataclasses.replace(split([2, 3, 4]), y=np.zeros(9))},
+            "class numbers must be whole numbers",
+        ),
+        (
+            {"train": dataclasses.replace(split([2, 3, 4]), x=np.zeros((9, 2), int))},
+            "must be floating point",
+        ),
+        (
+            {"train": dataclasses.replace(split([2, 3, 4]), offsets=np.array([0, 2, 5, 8]))},
+            "offsets that do not cover",
+        ),
+        (
+            {"train": dataclasses.replace(split([2, 3, 4]), offsets=np.array([0, 5, 2, 9]))},
+            "offsets that do not cover",
+        ),
+        (
+            {"train": dataclasses.replace(split([2, 3, 4]), offsets=np.array([1, 2, 5, 9]))},
+            "offsets that do not cover",
+        ),
+        (
+            {"train": dataclasses.replace(split([2, 3, 4]), y=np.zeros(8, int))},
+            "9 inputs and 8 targets",
+        ),
         ({"test": split([1, 2])}, "different numbers of clients"),
         ({"test": split([1, 0, 2], features=5)}, "shape"),
         ({"task": "regression"}, "as regression needs"),
@@ -87,8 +119,13 @@ def test_bad_data_is_refused_with_one_sentence(change: dict[str, Any], says: str
 
 
 def test_bad_regression_targets_are_refused() -> None:
-    whole = lambda sizes: dataclasses.replace(split(sizes), y=np.zeros(sum(sizes)))  # noqa: E731
-    good = {"train": whole([2, 3, 4]), "validation": whole([0, 1, 1]), "test": whole([1, 0, 2]), "task": "regression"}
+    whole = lambda sizes: dataclasses.replace(split(sizes), y=np.zeros(sum(sizes)))
+    good = {
+        "train": whole([2, 3, 4]),
+        "validation": whole([0, 1, 1]),
+        "test": whole([1, 0, 2]),
+        "task": "regression",
+    }
     assert federation(**good).outputs == 1
     with pytest.raises(InvalidInput, match="not finite"):
         federation(**{**good, "train": dataclasses.replace(good["train"], y=np.full(9, np.nan))})  # type: ignore[type-var]
@@ -115,7 +152,16 @@ def test_splits_are_disjoint_cover_everything_and_leave_something_to_train_on(
     owner = np.concatenate([np.repeat(np.arange(len(sizes)), sizes), np.full(nobody, -1)])
     owner = np.random.default_rng(seed).permutation(owner)
     x = np.arange(len(owner), dtype=float)[:, None]
-    fed = from_arrays("mine", x, (x[:, 0] % 3).astype(int), owner, classes=3, validation=validation, test=test, seed=seed)
+    fed = from_arrays(
+        "mine",
+        x,
+        (x[:, 0] % 3).astype(int),
+        owner,
+        classes=3,
+        validation=validation,
+        test=test,
+        seed=seed,
+    )
     rows = np.concatenate([s.x[:, 0] for s in fed.splits]).astype(int)
     np.testing.assert_array_equal(np.sort(rows), np.flatnonzero(owner >= 0))
     for k, n in enumerate(sizes):
@@ -125,7 +171,16 @@ def test_splits_are_disjoint_cover_everything_and_leave_something_to_train_on(
         assert len(mine[2]) == min(round(n * test), n - 1)
         for s in fed.splits:
             np.testing.assert_array_equal(s.client(k)[1], s.client(k)[0][:, 0].astype(int) % 3)
-    again = from_arrays("mine", x, (x[:, 0] % 3).astype(int), owner, classes=3, validation=validation, test=test, seed=seed)
+    again = from_arrays(
+        "mine",
+        x,
+        (x[:, 0] % 3).astype(int),
+        owner,
+        classes=3,
+        validation=validation,
+        test=test,
+        seed=seed,
+    )
     np.testing.assert_array_equal(again.train.x, fed.train.x)
 
 
@@ -142,7 +197,12 @@ def test_splits_are_disjoint_cover_everything_and_leave_something_to_train_on(
     ],
 )
 def test_bad_arrays_are_refused(change: dict[str, Any], says: str) -> None:
-    given_: dict[str, Any] = {"x": np.ones((4, 2)), "y": np.array([0, 1, 0, 1]), "client": np.array([0, 0, 1, 1]), **change}
+    given_: dict[str, Any] = {
+        "x": np.ones((4, 2)),
+        "y": np.array([0, 1, 0, 1]),
+        "client": np.array([0, 0, 1, 1]),
+        **change,
+    }
     with pytest.raises(InvalidInput, match=says):
         from_arrays("mine", **given_)
 
@@ -169,8 +229,16 @@ def test_astype_changes_inputs_only_for_classes() -> None:
 
 
 @settings(max_examples=25, deadline=None)
-@given(clients=st.integers(1, 12), fewest=st.integers(1, 4), more=st.integers(0, 3), spread=st.floats(0, 2), seed=st.integers(0, 99))
-def test_labels_per_client_are_as_promised(clients: int, fewest: int, more: int, spread: float, seed: int) -> None:
+@given(
+    clients=st.integers(1, 12),
+    fewest=st.integers(1, 4),
+    more=st.integers(0, 3),
+    spread=st.floats(0, 2),
+    seed=st.integers(0, 99),
+)
+def test_labels_per_client_are_as_promised(
+    clients: int, fewest: int, more: int, spread: float, seed: int
+) -> None:
     y = np.random.default_rng(seed).integers(0, 8, 400)
     most = min(fewest + more, 8)
     owner = labels_per_client(y, clients, fewest, most, np.random.default_rng(seed), spread=spread)
@@ -179,11 +247,17 @@ def test_labels_per_client_are_as_promised(clients: int, fewest: int, more: int,
         assert fewest <= len(np.unique(y[owner == k])) <= most
     for c in np.unique(y):
         owners = owner[y == c]
-        assert (owners >= 0).all() or (owners < 0).all(), "a class somebody holds is dealt out completely"
+        assert (owners >= 0).all() or (owners < 0).all(), (
+            "a class somebody holds is dealt out completely"
+        )
 
 
 def test_built_in_sources_are_reproducible_and_differ_by_seed() -> None:
-    for name, options in (("synthetic", {"clients": 4, "mean_size": 60}), ("digits", {"clients": 5}), ("linear", {"clients": 3})):
+    for name, options in (
+        ("synthetic", {"clients": 4, "mean_size": 60}),
+        ("digits", {"clients": 5}),
+        ("linear", {"clients": 3}),
+    ):
         a, b, c = (coterie.load(name, seed=s, **options) for s in (1, 1, 2))
         np.testing.assert_array_equal(a.train.x, b.train.x)
         np.testing.assert_array_equal(a.train.y, b.train.y)
@@ -196,7 +270,9 @@ def test_global_random_state_is_neither_used_nor_changed() -> None:
     a = coterie.load("synthetic", clients=3, mean_size=60)
     np.testing.assert_array_equal(np.random.get_state()[1], before)  # noqa: NPY002
     np.random.seed(2)  # noqa: NPY002
-    np.testing.assert_array_equal(coterie.load("synthetic", clients=3, mean_size=60).train.x, a.train.x)
+    np.testing.assert_array_equal(
+        coterie.load("synthetic", clients=3, mean_size=60).train.x, a.train.x
+    )
 
 
 def test_digits_hold_two_or_three_labels_each() -> None:

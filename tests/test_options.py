@@ -13,15 +13,19 @@ from hypothesis import strategies as st
 
 import coterie
 from coterie import METHODS, MODELS, CoterieError, InvalidInput, Training
+from coterie.core.options import declared
 from coterie.data.base import SOURCES
-from coterie.options import declared
 
 GROUPS = {**METHODS, **MODELS, **SOURCES, "training": Training}
 
 
 def build(name: str, **given_: Any) -> Any:
     cls = GROUPS[name]
-    needed = {k: "x" if str in d.kinds else 1 for k, d in cls.public().items() if d.default is dataclasses.MISSING}
+    needed = {
+        k: "x" if str in d.kinds else 1
+        for k, d in cls.public().items()
+        if d.default is dataclasses.MISSING
+    }
     return cls.from_config({**needed, **given_})
 
 
@@ -72,7 +76,18 @@ def test_lists_and_other_types_are_refused_on_construction(value: Any) -> None:
         ("lp-proj", "blocks"),
         ("fedavg", "beta"),
         ("fedu", "mix_lr"),
-        *(("training", k) for k in ("rounds", "cohort", "fraction", "batch_size", "eval_every", "clients_at_once", "eval_at_once")),
+        *(
+            ("training", k)
+            for k in (
+                "rounds",
+                "cohort",
+                "fraction",
+                "batch_size",
+                "eval_every",
+                "clients_at_once",
+                "eval_at_once",
+            )
+        ),
         *((s, "clients") for s in ("synthetic", "digits", "linear")),
     ],
 )
@@ -81,7 +96,10 @@ def test_zero_steps_rates_and_clients_are_refused(name: str, key: str) -> None:
         build(name, **{key: 0})
 
 
-@pytest.mark.parametrize(("name", "key", "value"), [("pfedme", "lam", 0), ("fedu", "eta", 0), ("lp-proj", "p", 1), ("mlr", "l2", 0)])
+@pytest.mark.parametrize(
+    ("name", "key", "value"),
+    [("pfedme", "lam", 0), ("fedu", "eta", 0), ("lp-proj", "p", 1), ("mlr", "l2", 0)],
+)
 def test_bounds_that_are_allowed(name: str, key: str, value: int) -> None:
     assert getattr(build(name, **{key: value}), key) == value
 
@@ -100,7 +118,9 @@ def test_whole_numbers_become_floats_and_whole_floats_become_ints() -> None:
     method = coterie.FedU(lr=1, local_steps=3.0)
     assert (method.lr, type(method.lr)) == (1.0, float)
     assert (method.local_steps, type(method.local_steps)) == (3, int)
-    with pytest.raises(InvalidInput, match=r"fedu.local_steps is 2.5, but must be a whole number ≥ 1"):
+    with pytest.raises(
+        InvalidInput, match=r"fedu.local_steps is 2.5, but must be a whole number ≥ 1"
+    ):
         coterie.FedU(local_steps=2.5)
 
 
@@ -123,7 +143,9 @@ def test_numpy_numbers_are_checked_like_pythons(kind: Any) -> None:
         ("mlp", "hiden", "hidden"),
     ],
 )
-def test_a_misspelt_option_is_refused_with_the_nearest_name(name: str, wrong: str, right: str) -> None:
+def test_a_misspelt_option_is_refused_with_the_nearest_name(
+    name: str, wrong: str, right: str
+) -> None:
     with pytest.raises(InvalidInput, match=f"did you mean '{right}'") as caught:
         build(name, **{wrong: 1})
     assert repr(wrong) in sentence(caught.value)
@@ -187,14 +209,25 @@ def test_config_round_trip(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(METHODS))
 def test_floats_are_leaves_and_everything_else_is_structure(name: str) -> None:
     made = METHODS[name]()
-    traced = [k for k, d in declared(METHODS[name]).items() if d.traced and getattr(made, k) is not None]
+    traced = [
+        k for k, d in declared(METHODS[name]).items() if d.traced and getattr(made, k) is not None
+    ]
     assert jax.tree.leaves(made) == [getattr(made, k) for k in traced]
     again = jax.tree.map(lambda leaf: leaf * 1.0, made)
     assert again == made
 
 
 @settings(max_examples=50, deadline=None)
-@given(value=st.one_of(st.integers(), st.floats(), st.booleans(), st.text(max_size=4), st.none(), st.lists(st.integers(), max_size=2)))
+@given(
+    value=st.one_of(
+        st.integers(),
+        st.floats(),
+        st.booleans(),
+        st.text(max_size=4),
+        st.none(),
+        st.lists(st.integers(), max_size=2),
+    )
+)
 def test_any_value_is_either_taken_in_range_or_refused(value: Any) -> None:
     try:
         method = coterie.PFedMe(lam=value, local_rounds=value)
@@ -208,17 +241,30 @@ def test_any_value_is_either_taken_in_range_or_refused(value: Any) -> None:
 
 
 def test_no_two_classes_are_one_to_a_compiled_program() -> None:
-    """JAX looks programs up by structure. Attacks (and lp-proj and lp-proj-2) have fields alike, and must differ all the same."""
+    """JAX looks programs up by structure.
+
+    Attacks (and lp-proj and lp-proj-2) have fields alike, and must differ all the same.
+    """
     from coterie.adversary.base import ATTACKS
-    from coterie.algorithms import METHODS
     from coterie.channel import CHANNELS
+    from coterie.methods import METHODS
 
     for registry in (ATTACKS, METHODS, CHANNELS):
         structures = {name: jax.tree.structure(cls()) for name, cls in registry.items()}
-        assert [(a, b) for a in structures for b in structures if a < b and structures[a] == structures[b]] == []
+        assert [
+            (a, b)
+            for a in structures
+            for b in structures
+            if a < b and structures[a] == structures[b]
+        ] == []
         for name, cls in registry.items():
             assert jax.tree.structure(cls()) == structures[name], "the same class is the same"
             assert jax.tree.map(lambda leaf: leaf, cls()) == cls()
-    kinds = [coterie.InverseSqrt(1.0), coterie.SquareRoot(1.0), coterie.InverseTime(1.0), coterie.Linear(1.0)]
+    kinds = [
+        coterie.InverseSqrt(1.0),
+        coterie.SquareRoot(1.0),
+        coterie.InverseTime(1.0),
+        coterie.Linear(1.0),
+    ]
     assert len({str(jax.tree.structure(kind)) for kind in kinds}) == 4
     assert sum(jax.tree.structure(a) == jax.tree.structure(b) for a in kinds for b in kinds) == 4

@@ -1,4 +1,6 @@
-"""The keyed permutation is one, cohorts are uniform and without replacement, streams are independent of the method."""
+"""The keyed permutation is one, cohorts are uniform and without replacement, streams are
+independent of the method.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from coterie.randomness import Role, cohort, per_client, permute, stream
+from coterie.core.randomness import Role, cohort, per_client, permute, stream
 
 MOST = 5000
 _padded = jax.jit(lambda seed, n: permute(jax.random.key(seed), jnp.arange(MOST), n))
@@ -57,7 +59,9 @@ def test_all_permutations_of_few_things_are_equally_likely(n: int) -> None:
 @pytest.mark.parametrize(("n", "size"), [(7, 3), (20, 2), (20, 10), (50, 5), (6, 6)])
 def test_cohorts_are_without_replacement_sorted_and_uniform(n: int, size: int) -> None:
     rounds = 3000
-    drawn = np.asarray(jax.jit(jax.vmap(lambda t: cohort(stream(3, Role.COHORT), t, n, size)))(jnp.arange(rounds)))
+    drawn = np.asarray(
+        jax.jit(jax.vmap(lambda t: cohort(stream(3, Role.COHORT), t, n, size)))(jnp.arange(rounds))
+    )
     assert drawn.shape == (rounds, size)
     assert (np.diff(drawn, axis=1) > 0).all()
     assert drawn.min() >= 0
@@ -65,7 +69,8 @@ def test_cohorts_are_without_replacement_sorted_and_uniform(n: int, size: int) -
     if size == n:
         return
     counts = np.bincount(drawn.reshape(-1), minlength=n)
-    # Without replacement each client's count is binomial(rounds, S/N) with negative correlation: Σ(O−E)²/E · (N−1)/(N−S) is chi-square with N−1.
+    # Without replacement each client's count is binomial(rounds, S/N) with negative correlation:
+    # Σ(O−E)²/E · (N−1)/(N−S) is chi-square with N−1.
     expected = rounds * size / n
     statistic = ((counts - expected) ** 2 / expected).sum() * (n - 1) / (n - size)
     assert stats.chi2.sf(statistic, n - 1) > 1e-4
@@ -74,7 +79,9 @@ def test_cohorts_are_without_replacement_sorted_and_uniform(n: int, size: int) -
         pairs[np.ix_(row, row)] += 1
     together = pairs[np.triu_indices(n, 1)]
     each = rounds * size * (size - 1) / (n * (n - 1))
-    assert np.abs(together - each).max() < 6 * np.sqrt(each), "some pairs are sampled together too often or too seldom"
+    assert np.abs(together - each).max() < 6 * np.sqrt(each), (
+        "some pairs are sampled together too often or too seldom"
+    )
 
 
 def test_cohorts_differ_from_round_to_round_and_from_seed_to_seed() -> None:
@@ -94,11 +101,24 @@ def test_roles_rounds_and_clients_have_streams_of_their_own() -> None:
 
 
 def test_the_numbers_of_the_roles_are_fixed_for_ever() -> None:
-    names = ("INIT", "COHORT", "BATCH", "METHOD", "PROJECTION", "EVALUATION", "UPLINK", "DOWNLINK", "NEWCOMERS", "ATTACK")
+    names = (
+        "INIT",
+        "COHORT",
+        "BATCH",
+        "METHOD",
+        "PROJECTION",
+        "EVALUATION",
+        "UPLINK",
+        "DOWNLINK",
+        "NEWCOMERS",
+        "ATTACK",
+    )
     assert [(r.name, int(r)) for r in Role] == [(name, i) for i, name in enumerate(names)]
 
 
 def test_seeds_may_be_traced() -> None:
     mapped = jax.vmap(partial(stream, role=Role.BATCH))(jnp.arange(3))
     for seed in range(3):
-        np.testing.assert_array_equal(jax.random.key_data(mapped)[seed], jax.random.key_data(stream(seed, Role.BATCH)))
+        np.testing.assert_array_equal(
+            jax.random.key_data(mapped)[seed], jax.random.key_data(stream(seed, Role.BATCH))
+        )

@@ -10,7 +10,7 @@ import pytest
 
 import coterie
 from coterie import InvalidInput, InverseSqrt, InverseTime, Linear, SquareRoot
-from coterie.schedule import KINDS, at, from_config, to_config
+from coterie.core.schedule import KINDS, at, from_config, to_config
 
 CASES = [
     (InverseTime(scale=8.0, shift=4.0), lambda t: 8 / (4 + t)),

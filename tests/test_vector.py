@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from coterie.vector import Vector, all_finite, squared_norm
+from coterie.core.vector import Vector, all_finite, squared_norm
 
 numbers = st.floats(-100, 100, width=32)
 vectors = st.builds(
@@ -37,8 +37,15 @@ def test_arithmetic_is_that_of_the_flat_arrays(u: Vector, v: Vector, a: float) -
     ):
         assert isinstance(got, Vector)
         np.testing.assert_array_equal(got.flat(), expected)
-    tiny = float(np.finfo(np.float32).tiny)  # a square below it may be flushed to zero: float32 has no normal number there
-    np.testing.assert_allclose(u.squared_norm(), np.sum(np.square(np.asarray(u.flat(), np.float64))), rtol=1e-5, atol=11 * tiny)
+    tiny = float(
+        np.finfo(np.float32).tiny
+    )  # a square below it may be flushed to zero: float32 has no normal number there
+    np.testing.assert_allclose(
+        u.squared_norm(),
+        np.sum(np.square(np.asarray(u.flat(), np.float64))),
+        rtol=1e-5,
+        atol=11 * tiny,
+    )
     np.testing.assert_allclose(squared_norm(u), squared_norm(u.flat()), rtol=1e-5, atol=11 * tiny)
 
 
@@ -68,7 +75,11 @@ def test_scalars_do_not_change_the_precision() -> None:
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_all_finite_sees_every_leaf(bad: float) -> None:
-    tree: dict[str, Any] = {"a": jnp.ones(3), "n": jnp.arange(3), "b": Vector({"w": jnp.zeros((2, 2))})}
+    tree: dict[str, Any] = {
+        "a": jnp.ones(3),
+        "n": jnp.arange(3),
+        "b": Vector({"w": jnp.zeros((2, 2))}),
+    }
     assert bool(all_finite(tree))
     assert not bool(all_finite({**tree, "c": jnp.array([1.0, bad])}))
     assert bool(all_finite(())), "nothing is finite"

@@ -1,4 +1,7 @@
-"""Write src/coterie/data/digits.npz from scikit-learn's bundled digits. Run once; a test checks that both are equal."""
+"""Write src/coterie/data/digits.npz from scikit-learn's bundled digits.
+
+Run once; a test checks that both are equal.
+"""
 
 from pathlib import Path
 

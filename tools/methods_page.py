@@ -1,4 +1,6 @@
-"""Write docs/methods.md and docs/channels.md from the docstrings and options in the code; a test checks that the pages are up to date."""
+"""Write docs/methods.md and docs/channels.md from the docstrings and options in the code; a test
+checks that the pages are up to date.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +8,20 @@ import inspect
 from pathlib import Path
 from typing import Any
 
-from coterie.algorithms import METHODS
 from coterie.channel import CHANNELS
+from coterie.methods import METHODS
 
 DOCS = Path(__file__).parents[1] / "docs"
 METHODS_HEAD = """# Methods
 
-Made by `python tools/methods_page.py` from the code; `coterie show NAME` prints the same. Floats are traced (another value compiles nothing
+Made by `python tools/methods_page.py` from the code; `coterie show NAME` prints the same. Floats
+are traced (another value compiles nothing
 new); where it says so, a schedule over the rounds may be given.
 """
 CHANNELS_HEAD = """# Channels
 
-What messages go through on their way: every number as it is (`plain`), or something smaller. Any method can use any channel; a method in a
+What messages go through on their way: every number as it is (`plain`), or something smaller. Any
+method can use any channel; a method in a
 comparison may have its own. The bytes of a run are those of the encoded messages, exactly.
 
 ```toml
@@ -25,19 +29,26 @@ method = "fedu"
 [data]
 name = "digits"
 [channel]
-name = "delta"        # public copies at both ends, the 1% largest differences, 8-bit values, gap-coded coordinates, both directions
+# public copies at both ends, the largest differences, 8-bit values, gap-coded coordinates
+name = "delta"
 share = 0.02
 ```
 
 In `[[methods]]` tables: `channel = "qsgd"` or `channel = { name = "delta", share = 0.003 }`.
 
-`memory` says what becomes of the part that is cut off. "none": it is lost. "errors": the sender adds it to its next message (error feedback).
-"copies": both ends keep the same public copy of the stream, the sender sends the difference to it, and the receiver works with the copy (the delta
-channel); with nothing cut off that is the method itself, bit for bit. Stars keep copies of updates (message − model received), graphs of the
-messages themselves; through a hub the copies follow the mixing, which both ends know. Graphs always go over copies, and so does whatever a
-hub compresses (`down`). A client that missed broadcasts pays for them when it takes part again, or for a whole copy if that is shorter.
+`memory` says what becomes of the part that is cut off. "none": it is lost. "errors": the sender
+adds it to its next message (error feedback).
+"copies": both ends keep the same public copy of the stream, the sender sends the difference to it,
+and the receiver works with the copy (the delta
+channel); with nothing cut off that is the method itself, bit for bit. Stars keep copies of updates
+(message − model received), graphs of the
+messages themselves; through a hub the copies follow the mixing, which both ends know. Graphs always
+go over copies, and so does whatever a
+hub compresses (`down`). A client that missed broadcasts pays for them when it takes part again, or
+for a whole copy if that is shorter.
 
-Every message over copies carries two bytes with a version. A receiver that sees a gap or a repetition says so and leaves its copy alone; the
+Every message over copies carries two bytes with a version. A receiver that sees a gap or a
+repetition says so and leaves its copy alone; the
 sender's `resend` gives it a whole copy (`coterie.channel.link`).
 
 Made by `python tools/methods_page.py` from the code; `coterie show NAME` prints the same.
@@ -57,10 +68,15 @@ def pages() -> dict[str, str]:
     """The text of each page by its name."""
     methods, channels = [METHODS_HEAD], [CHANNELS_HEAD]
     for name, cls in METHODS.items():
-        methods.append(f"## {cls.title} (`{name}`)\n\n{cls.paper}\n\n```text\n{inspect.cleandoc(cls.__doc__ or '')}\n```\n")
+        methods.append(
+            f"## {cls.title}"
+            f" (`{name}`)\n\n{cls.paper}\n\n```text\n{inspect.cleandoc(cls.__doc__ or '')}\n```\n"
+        )
         methods.append(options(cls))
     for name, channel in CHANNELS.items():
-        channels.append(f"## `{name}`\n\n{inspect.cleandoc(channel.__doc__ or '')}\n\n{options(channel)}")
+        channels.append(
+            f"## `{name}`\n\n{inspect.cleandoc(channel.__doc__ or '')}\n\n{options(channel)}"
+        )
     return {"methods.md": "\n".join(methods), "channels.md": "\n".join(channels)}
 
 

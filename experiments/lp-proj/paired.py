@@ -1,6 +1,8 @@
-"""What an attack costs the very same honest clients: a method under attack against itself without liars, in points of accuracy.
+"""What an attack costs the very same honest clients: a method under attack against itself without
+liars, in points of accuracy.
 
-The tables of `coterie attack` show the mean over honest clients, who are others at each share of liars. This takes that part out.
+The tables of `coterie attack` show the mean over honest clients, who are others at each share of
+liars. This takes that part out.
 
     python experiments/lp-proj/paired.py runs/<folder of coterie attack>
 """
@@ -28,12 +30,21 @@ def scores(run: Path, split: str) -> dict[int, float] | None:
 
 def main(folder: Path) -> None:
     for split in ("test", "validation"):
-        found: dict[tuple[str, str], dict[float, list[float | None]]] = defaultdict(lambda: defaultdict(list))
+        found: dict[tuple[str, str], dict[float, list[float | None]]] = defaultdict(
+            lambda: defaultdict(list)
+        )
         for run in sorted((folder / "runs").glob("*/*")):
-            if not (m := re.fullmatch(r"(.+)-([0-9.]+)-seed(\d+)", run.name)) or not (run / "status.json").is_file():
+            if (
+                not (m := re.fullmatch(r"(.+)-([0-9.]+)-seed(\d+)", run.name))
+                or not (run / "status.json").is_file()
+            ):
                 continue  # a run without liars, or one that is still under way
             calm, harmed = scores(run.parent / f"unharmed-seed{m[3]}", split), scores(run, split)
-            loss = None if calm is None or harmed is None else 100 * float(np.nanmean([harmed[k] - calm[k] for k in harmed]))
+            loss = (
+                None
+                if calm is None or harmed is None
+                else 100 * float(np.nanmean([harmed[k] - calm[k] for k in harmed]))
+            )
             found[run.parent.name, m[1]][float(m[2])].append(loss)
         shares = sorted({f for row in found.values() for f in row})
         print(f"\n{split} data, points against no liars, same honest clients, mean (worst seed)\n")
@@ -43,8 +54,14 @@ def main(folder: Path) -> None:
             cells = []
             for f in shares:
                 kept = [v for v in row[f] if v is not None]
-                gone = f"; {len(row[f]) - len(kept)} of {len(row[f])} collapsed" if len(kept) < len(row[f]) else ""
-                cells.append(f"{np.mean(kept):+.2f} ({min(kept):+.2f}){gone}" if kept else "collapsed")
+                gone = (
+                    f"; {len(row[f]) - len(kept)} of {len(row[f])} collapsed"
+                    if len(kept) < len(row[f])
+                    else ""
+                )
+                cells.append(
+                    f"{np.mean(kept):+.2f} ({min(kept):+.2f}){gone}" if kept else "collapsed"
+                )
             print(f"| {method} | {attack} | " + " | ".join(cells) + " |")
 
 

@@ -1,13 +1,23 @@
-"""coterie: a model of its own for every client of a federation, learnt together with its kin, without moving their data.
+"""coterie: a model of its own for every client of a federation, learnt together with its kin,
+without moving their data.
 
-Names are imported when they are first asked for: `coterie keys` and `coterie status` need no JAX, and do not wait for it.
+Names are imported when they are first asked for: `coterie keys` and `coterie status` need no JAX,
+and do not wait for it.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from coterie.algorithms import (
+    from coterie.core.errors import CoterieError, Diverged, InvalidInput
+    from coterie.core.schedule import InverseSqrt, InverseTime, Linear, SquareRoot
+    from coterie.core.vector import Vector
+    from coterie.coupling import graph
+    from coterie.coupling.graph import Graph
+    from coterie.data import Federation, from_arrays, from_datasets, from_folder, from_table
+    from coterie.engine.simulate import Result, Simulator, simulate, simulate_many
+    from coterie.engine.training import Training
+    from coterie.methods import (
         AFL,
         APFL,
         L2GD,
@@ -35,42 +45,53 @@ if TYPE_CHECKING:
         equal_compute,
         get_method,
     )
-    from coterie.comparing import compare
-    from coterie.coupling import graph
-    from coterie.coupling.graph import Graph
-    from coterie.data import Federation, from_arrays, from_datasets, from_folder, from_table
-    from coterie.engine.options import Training
-    from coterie.engine.simulate import Result, Simulator, simulate, simulate_many
-    from coterie.errors import CoterieError, Diverged, InvalidInput
     from coterie.models import MODELS, Model, get_model, torch_model
-    from coterie.schedule import InverseSqrt, InverseTime, Linear, SquareRoot
-    from coterie.streaming import LoaderClient
-    from coterie.vector import Vector
+    from coterie.models.torch.loader import LoaderClient
+    from coterie.runs.compare import compare
 
 __version__ = "0.1.0"
 
 _WHERE = {
-    "coterie.algorithms": "AFL APFL L2GD METHODS RSA DFedU Ditto FedAvg FedPer FedProx FedRep FedU Global GraphProj LGFedAvg Local LpProj "
-    "LpProj1 LpProj2 Method Mocha PerFedAvg PFedMe Scaffold equal_compute get_method",
-    "coterie.comparing": "compare",
+    "coterie.methods": (
+        "AFL APFL L2GD METHODS RSA DFedU Ditto FedAvg FedPer FedProx FedRep FedU Global GraphProj"
+        " LGFedAvg Local LpProj LpProj1 LpProj2 Method Mocha PerFedAvg PFedMe Scaffold"
+        " equal_compute get_method"
+    ),
+    "coterie.runs.compare": "compare",
     "coterie.coupling": "graph",
     "coterie.coupling.graph": "Graph",
     "coterie.data": "Federation from_arrays from_datasets from_folder from_table",
-    "coterie.engine.options": "Training",
+    "coterie.engine.training": "Training",
     "coterie.engine.simulate": "Result Simulator simulate simulate_many",
-    "coterie.errors": "CoterieError Diverged InvalidInput",
+    "coterie.core.errors": "CoterieError Diverged InvalidInput",
     "coterie.models": "MODELS Model get_model torch_model",
-    "coterie.schedule": "InverseSqrt InverseTime Linear SquareRoot",
-    "coterie.streaming": "LoaderClient",
-    "coterie.vector": "Vector",
+    "coterie.core.schedule": "InverseSqrt InverseTime Linear SquareRoot",
+    "coterie.models.torch.loader": "LoaderClient",
+    "coterie.core.vector": "Vector",
 }
 _MODULE = {name: module for module, names in _WHERE.items() for name in names.split()}
-_PARTS = ("adversary", "algorithms", "channel", "coupling", "data", "deploy", "engine", "models", "report", "schedule", "streaming", "vector")
+_PARTS = (
+    "adversary",
+    "channel",
+    "core",
+    "coupling",
+    "data",
+    "deploy",
+    "engine",
+    "methods",
+    "models",
+    "network",
+    "report",
+    "runs",
+)
+_SHORT = {"schedule": "coterie.core.schedule", "vector": "coterie.core.vector"}
 
 
 def __getattr__(name: str) -> Any:
     if name in _PARTS:
         return importlib.import_module(f"coterie.{name}")
+    if name in _SHORT:
+        return importlib.import_module(_SHORT[name])
     if name not in _MODULE:
         raise AttributeError(f"module 'coterie' has no attribute {name!r}")
     value = getattr(importlib.import_module(_MODULE[name]), name)

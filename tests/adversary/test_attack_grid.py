@@ -1,4 +1,6 @@
-"""The grid: one resumable command, tables per attack, Local beside all; fairness and byte measures on hand-made numbers."""
+"""The grid: one resumable command, tables per attack, Local beside all; fairness and byte measures
+on hand-made numbers.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from coterie.adversary import draw_liars, get_attack
-from coterie.attacking import Cell, attack_into
-from coterie.experiment import Experiment
 from coterie.report.attacked import attack_markdown, cell_text
 from coterie.report.fairness import Fairness, correlation, entropy, jain
+from coterie.runs.attack import Cell, attack_into
+from coterie.runs.experiment import Experiment
 
 CONFIG = {
     "name": "small",
@@ -32,12 +34,16 @@ def test_the_grid_is_complete_resumable_and_paired(tmp_path: Path) -> None:
         begun.append(f"{number + 1}/{count} {label}")
 
     grid = attack_into(experiment, attacks, [0.0, 0.4], tmp_path / "g", begin=begin)
-    assert len(begun) == 2 * (1 + 2 * (1 + 2))  # two seeds: Local unharmed; two methods unharmed and under two attacks
+    assert len(begun) == 2 * (
+        1 + 2 * (1 + 2)
+    )  # two seeds: Local unharmed; two methods unharmed and under two attacks
     assert begun[-1].startswith("14/14 ")
     assert grid.labels == ["Local", "FedAvg", "FedU"]
     clean = {label: grid.cells[label, "sign-flip", 0.0] for label in grid.labels}
     for label in grid.labels:
-        assert grid.cells[label, "label-flip", 0.0] == clean[label], "nobody lies: the attack must not matter"
+        assert grid.cells[label, "label-flip", 0.0] == clean[label], (
+            "nobody lies: the attack must not matter"
+        )
     assert grid.cells["FedAvg", "sign-flip", 0.4] != clean["FedAvg"]
     # Local is the same run, looked at without the liars.
     local = grid.cells["Local", "sign-flip", 0.4]
@@ -49,34 +55,58 @@ def test_the_grid_is_complete_resumable_and_paired(tmp_path: Path) -> None:
     again = attack_into(experiment, attacks, [0.0, 0.4], tmp_path / "g")
     assert again.cells == grid.cells
     assert [p.stat().st_mtime_ns for p in runs] == stamps, "finished runs are taken as they are"
-    assert attack_into(experiment, attacks, [0.0, 0.4], tmp_path / "g", keep_models=False).cells == grid.cells
+    assert (
+        attack_into(experiment, attacks, [0.0, 0.4], tmp_path / "g", keep_models=False).cells
+        == grid.cells
+    )
     assert not list((tmp_path / "g").rglob("*.safetensors"))
     liars = (tmp_path / "g/runs/fedavg/sign-flip-0.4-seed1/liars.json").read_text()
-    assert [int(k) for k in liars.strip("[]\n ").split(",")] == np.flatnonzero(draw_liars(1, 5, 0.4)).tolist()
+    assert [int(k) for k in liars.strip("[]\n ").split(",")] == np.flatnonzero(
+        draw_liars(1, 5, 0.4)
+    ).tolist()
     text = attack_markdown(grid)
     assert "## sign-flip" in text
     assert "| method | nobody lies | 40% liars |" in text
     # The change in brackets is that of the very same clients.
-    assert all(cell.changes == () for (label, _, f), cell in grid.cells.items() if label == "Local" or f == 0)
+    assert all(
+        cell.changes == ()
+        for (label, _, f), cell in grid.cells.items()
+        if label == "Local" or f == 0
+    )
     harmed, calm = (
-        pq.read_table(tmp_path / "g/runs/fedavg" / run / "clients.parquet").to_pandas().query("split == 'test'").groupby("round").get_group(3)
+        pq.read_table(tmp_path / "g/runs/fedavg" / run / "clients.parquet")
+        .to_pandas()
+        .query("split == 'test'")
+        .groupby("round")
+        .get_group(3)
         for run in ("sign-flip-0.4-seed1", "unharmed-seed1")
     )
     both = harmed.merge(calm, on=["client", "view"])
     assert set(both["client"]) == set(np.flatnonzero(~draw_liars(1, 5, 0.4)))
-    assert grid.cells["FedAvg", "sign-flip", 0.4].changes[1] == pytest.approx((both["score_x"] - both["score_y"]).mean())
+    assert grid.cells["FedAvg", "sign-flip", 0.4].changes[1] == pytest.approx(
+        (both["score_x"] - both["score_y"]).mean()
+    )
 
 
 def test_a_collapse_is_said_with_its_round_and_never_a_number() -> None:
     assert cell_text(Cell((None, None), (7, 9))) == "collapsed at rounds 7–9"
     assert cell_text(Cell((0.5, None), (None, 3))) == "50.00; 1 of 2 collapsed at round 3"
     assert cell_text(Cell((0.5, 0.6), (None, None))) == "55.00 ± 7.07"
-    assert cell_text(Cell((0.5, None), (None, 3), (-0.024, None))) == "50.00 (−2.4); 1 of 2 collapsed at round 3"
-    assert cell_text(Cell((0.5,), (None,), (-0.0001,))) == "50.00 (0.0)"  # no sign where there is nothing to tell
+    assert (
+        cell_text(Cell((0.5, None), (None, 3), (-0.024, None)))
+        == "50.00 (−2.4); 1 of 2 collapsed at round 3"
+    )
+    assert (
+        cell_text(Cell((0.5,), (None,), (-0.0001,))) == "50.00 (0.0)"
+    )  # no sign where there is nothing to tell
 
 
 def test_fairness_on_hand_made_numbers() -> None:
-    scores, losses, alone = np.array([0.5, 1.0, np.nan, 0.0]), np.array([1.0, 0.0, np.nan, 1.0]), np.array([0.4, 0.9, 0.3, 0.1])
+    scores, losses, alone = (
+        np.array([0.5, 1.0, np.nan, 0.0]),
+        np.array([1.0, 0.0, np.nan, 1.0]),
+        np.array([0.4, 0.9, 0.3, 0.1]),
+    )
     f = Fairness.of(scores, losses, alone)
     assert (f.worst, f.best) == (0.0, 1.0)
     assert f.score_variance == pytest.approx(1 / 6)

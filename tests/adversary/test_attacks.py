@@ -1,4 +1,6 @@
-"""Attacks do what their formulas say, hit the clients that the seed names, and leave honest clients' own work alone."""
+"""Attacks do what their formulas say, hit the clients that the seed names, and leave honest
+clients' own work alone.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +15,26 @@ from scipy.stats import norm
 import coterie
 from coterie import Federation, InvalidInput, Training
 from coterie.adversary import ATTACKS, draw_liars, get_attack
-from coterie.engine.loop import simulate_loop
+from coterie.engine.reference import simulate_loop
 from coterie.engine.simulate import Simulator
 
 LIARS = jnp.array([False, True, False, True, False, False])
-OPTIONS: dict[str, Any] = {"rounds": 3, "eval_every": 3, "batch_size": 4, "precision": "float64", "cohort": 4}
+OPTIONS: dict[str, Any] = {
+    "rounds": 3,
+    "eval_every": 3,
+    "batch_size": 4,
+    "precision": "float64",
+    "cohort": 4,
+}
 
 
 @pytest.fixture(scope="module")
 def messages() -> Any:
     rng = np.random.default_rng(0)
-    return {"w": jnp.asarray(rng.standard_normal((6, 3, 4)), jnp.float32), "b": jnp.asarray(rng.standard_normal((6, 3)), jnp.float32)}
+    return {
+        "w": jnp.asarray(rng.standard_normal((6, 3, 4)), jnp.float32),
+        "b": jnp.asarray(rng.standard_normal((6, 3)), jnp.float32),
+    }
 
 
 def lies(name: str, messages: Any, t: int = 0, **options: Any) -> np.ndarray:
@@ -32,18 +43,26 @@ def lies(name: str, messages: Any, t: int = 0, **options: Any) -> np.ndarray:
 
 
 def flat(messages: Any) -> np.ndarray:
-    return np.concatenate([np.asarray(messages["b"]), np.asarray(messages["w"]).reshape(6, -1)], axis=1)
+    return np.concatenate(
+        [np.asarray(messages["b"]), np.asarray(messages["w"]).reshape(6, -1)], axis=1
+    )
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_honest_messages_are_left_alone_and_lies_only_told_in_time(name: str, messages: Any) -> None:
+def test_honest_messages_are_left_alone_and_lies_only_told_in_time(
+    name: str, messages: Any
+) -> None:
     honest, liars = ~np.asarray(LIARS), np.asarray(LIARS)
     options = {"scale": 3.0} if ATTACKS[name].on_data else {}
     told = lies(name, messages, **options)
     np.testing.assert_array_equal(told[honest], flat(messages)[honest])
     assert not np.isclose(told[liars], flat(messages)[liars]).any(1).all()
-    np.testing.assert_array_equal(lies(name, messages, 1, start=2, stop=4, **options), flat(messages))
-    np.testing.assert_array_equal(lies(name, messages, 4, start=2, stop=4, **options), flat(messages))
+    np.testing.assert_array_equal(
+        lies(name, messages, 1, start=2, stop=4, **options), flat(messages)
+    )
+    np.testing.assert_array_equal(
+        lies(name, messages, 4, start=2, stop=4, **options), flat(messages)
+    )
     assert not np.array_equal(lies(name, messages, 3, start=2, stop=4, **options), flat(messages))
 
 
@@ -52,7 +71,9 @@ def test_same_value_is_one_number_in_every_coordinate(messages: Any) -> None:
     for k in (1, 3):
         assert len(set(told[k].tolist())) == 1
     assert told[1, 0] != told[3, 0]
-    many = get_attack("same-value", {"tau": 5.0}).apply(jnp.zeros((4000, 1)), jnp.ones(4000, bool), 0, 0)
+    many = get_attack("same-value", {"tau": 5.0}).apply(
+        jnp.zeros((4000, 1)), jnp.ones(4000, bool), 0, 0
+    )
     assert np.std(many) == pytest.approx(5.0, rel=0.05)
     assert abs(np.mean(many)) < 5 * 5.0 / np.sqrt(4000)
 
@@ -66,7 +87,11 @@ def test_sign_flip_is_a_negative_multiple(messages: Any) -> None:
 
 
 def test_gaussian_noise_has_its_deviation(messages: Any) -> None:
-    noise = np.asarray(get_attack("gaussian", {"tau": 2.0}).apply(jnp.ones((2, 5000)), jnp.array([True, False]), 0, 0))
+    noise = np.asarray(
+        get_attack("gaussian", {"tau": 2.0}).apply(
+            jnp.ones((2, 5000)), jnp.array([True, False]), 0, 0
+        )
+    )
     assert noise[0].std() == pytest.approx(2.0, rel=0.05)
     assert abs(noise[0].mean()) < 5 * 2.0 / np.sqrt(5000)
 
@@ -74,18 +99,26 @@ def test_gaussian_noise_has_its_deviation(messages: Any) -> None:
 def test_alie_stands_z_honest_deviations_aside(messages: Any) -> None:
     true, honest = flat(messages), ~np.asarray(LIARS)
     mean, deviation = true[honest].mean(0), true[honest].std(0)
-    np.testing.assert_allclose(lies("alie", messages, z=1.5)[1], mean - 1.5 * deviation, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        lies("alie", messages, z=1.5)[1], mean - 1.5 * deviation, rtol=1e-4, atol=1e-5
+    )
     z = norm.ppf((6 - 4) / 4)  # n = 6, m = 2, s = ⌊6/2 + 1⌋ − 2 = 2: (n − m − s)/(n − m) = ½
-    np.testing.assert_allclose(lies("alie", messages)[1], mean - z * deviation, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        lies("alie", messages)[1], mean - z * deviation, rtol=1e-4, atol=1e-5
+    )
 
 
 def test_inner_product_points_away_from_the_honest_mean(messages: Any) -> None:
     mean = flat(messages)[~np.asarray(LIARS)].mean(0)
-    np.testing.assert_allclose(lies("inner-product", messages, epsilon=0.7)[3], -0.7 * mean, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(
+        lies("inner-product", messages, epsilon=0.7)[3], -0.7 * mean, rtol=1e-4, atol=1e-6
+    )
 
 
 def test_scaled_multiplies(messages: Any) -> None:
-    np.testing.assert_allclose(lies("scaled", messages, factor=-3.0)[1], -3 * flat(messages)[1], rtol=1e-6)
+    np.testing.assert_allclose(
+        lies("scaled", messages, factor=-3.0)[1], -3 * flat(messages)[1], rtol=1e-6
+    )
 
 
 def test_liars_are_fixed_by_the_seed_and_nested() -> None:
@@ -98,13 +131,27 @@ def test_liars_are_fixed_by_the_seed_and_nested() -> None:
 
 
 def test_labels_are_poisoned_for_liars_only(ragged: Federation) -> None:
-    sim = Simulator("fedavg", ragged, "mlr", Training(rounds=1), attack=get_attack("label-flip", {"fraction": 0.4}))
+    sim = Simulator(
+        "fedavg",
+        ragged,
+        "mlr",
+        Training(rounds=1),
+        attack=get_attack("label-flip", {"fraction": 0.4}),
+    )
     y = np.asarray(sim.data.lying_y)
     for k in range(5):
         rows = slice(ragged.train.offsets[k], ragged.train.offsets[k + 1])
-        np.testing.assert_array_equal(y[rows], 2 - ragged.train.y[rows] if sim.liars[k] else ragged.train.y[rows])
+        np.testing.assert_array_equal(
+            y[rows], 2 - ragged.train.y[rows] if sim.liars[k] else ragged.train.y[rows]
+        )
     assert sim.liars.sum() == 2
-    drawn = Simulator("fedavg", ragged, "mlr", Training(rounds=1), attack=get_attack("random-labels", {"fraction": 0.4}))
+    drawn = Simulator(
+        "fedavg",
+        ragged,
+        "mlr",
+        Training(rounds=1),
+        attack=get_attack("random-labels", {"fraction": 0.4}),
+    )
     changed = np.asarray(drawn.data.lying_y) != ragged.train.y
     owner = np.repeat(np.arange(5), ragged.train.sizes)
     assert changed.any()
@@ -112,20 +159,35 @@ def test_labels_are_poisoned_for_liars_only(ragged: Federation) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "name"), [("fedavg", "alie"), pytest.param("fedu", "gaussian", marks=pytest.mark.slow), ("fedu", "random-labels")]
+    ("method", "name"),
+    [
+        ("fedavg", "alie"),
+        pytest.param("fedu", "gaussian", marks=pytest.mark.slow),
+        ("fedu", "random-labels"),
+    ],
 )
-def test_vectorised_equals_one_by_one_under_attack(method: str, name: str, ragged: Federation) -> None:
-    chosen = coterie.get_method(method, {"local_steps": 2, **({"neighbours": "all"} if method == "fedu" else {})})
+def test_vectorised_equals_one_by_one_under_attack(
+    method: str, name: str, ragged: Federation
+) -> None:
+    chosen = coterie.get_method(
+        method, {"local_steps": 2, **({"neighbours": "all"} if method == "fedu" else {})}
+    )
     attack = get_attack(name, {"fraction": 0.4, "start": 1})
-    fast, slow = (run(chosen, ragged, attack=attack, **OPTIONS) for run in (coterie.simulate, simulate_loop))
+    fast, slow = (
+        run(chosen, ragged, attack=attack, **OPTIONS) for run in (coterie.simulate, simulate_loop)
+    )
     honest = ~fast.simulator.liars
-    for a, b in zip(fast.simulator.all_models().leaves, slow.simulator.all_models().leaves, strict=True):
+    for a, b in zip(
+        fast.simulator.all_models().leaves, slow.simulator.all_models().leaves, strict=True
+    ):
         np.testing.assert_allclose(a[honest], b[honest], rtol=1e-9, atol=1e-11)
     np.testing.assert_array_equal(fast.ledger.rows(), slow.ledger.rows())
 
 
 def test_scores_are_over_honest_clients(ragged: Federation) -> None:
-    result = coterie.simulate("fedavg", ragged, attack=get_attack("sign-flip", {"fraction": 0.4}), **OPTIONS)
+    result = coterie.simulate(
+        "fedavg", ragged, attack=get_attack("sign-flip", {"fraction": 0.4}), **OPTIONS
+    )
     sim = result.simulator
     assert np.isnan(result.client_scores()[sim.liars]).all()
     has_test = ragged.test.sizes > 0
@@ -134,18 +196,26 @@ def test_scores_are_over_honest_clients(ragged: Federation) -> None:
 
 
 def test_a_second_fraction_or_strength_compiles_nothing(ragged: Federation) -> None:
-    from coterie.engine.compilation import Compilations
+    from coterie.core.compilation import Compilations
 
-    run = lambda **o: coterie.simulate("fedavg", ragged, attack=get_attack("gaussian", o), **OPTIONS)  # noqa: E731
+    run = lambda **o: coterie.simulate(
+        "fedavg", ragged, attack=get_attack("gaussian", o), **OPTIONS
+    )
     run(fraction=0.2)
     with Compilations() as compilations:
         run(fraction=0.6, tau=1.0)
     assert compilations.count == 0
 
 
-def test_a_liar_with_infinite_messages_is_reported_as_a_collapse_of_the_hub(ragged: Federation) -> None:
+def test_a_liar_with_infinite_messages_is_reported_as_a_collapse_of_the_hub(
+    ragged: Federation,
+) -> None:
     result = coterie.simulate(
-        "fedavg", ragged, attack=get_attack("scaled", {"fraction": 0.4, "factor": 1e300}), keep_collapsed=True, **{**OPTIONS, "rounds": 9}
+        "fedavg",
+        ragged,
+        attack=get_attack("scaled", {"fraction": 0.4, "factor": 1e300}),
+        keep_collapsed=True,
+        **{**OPTIONS, "rounds": 9},
     )
     assert result.collapsed is not None
     assert "in the shared model" in result.collapsed
@@ -159,7 +229,11 @@ def test_the_median_withstands_what_breaks_the_mean() -> None:
     attack = get_attack("gaussian", {"fraction": 0.2})
     options = {"rounds": 15, "eval_every": 15}
     mean, median = (
-        np.nanmean(coterie.simulate(coterie.FedAvg(merging=m, local_steps=5), fed, attack=attack, **options).client_scores())
+        np.nanmean(
+            coterie.simulate(
+                coterie.FedAvg(merging=m, local_steps=5), fed, attack=attack, **options
+            ).client_scores()
+        )
         for m in ("mean", "median")
     )
     assert median > mean + 0.2
@@ -167,7 +241,13 @@ def test_the_median_withstands_what_breaks_the_mean() -> None:
 
 def test_nonsense_is_refused(ragged: Federation) -> None:
     with pytest.raises(InvalidInput, match="must leave at least 1 of 5 clients honest"):
-        Simulator("fedavg", ragged, "mlr", Training(rounds=1), attack=get_attack("gaussian", {"fraction": 1.0}))
+        Simulator(
+            "fedavg",
+            ragged,
+            "mlr",
+            Training(rounds=1),
+            attack=get_attack("gaussian", {"fraction": 1.0}),
+        )
     linear = coterie.load("linear", clients=3)
     with pytest.raises(InvalidInput, match="needs class labels and the task is regression"):
         Simulator("fedavg", linear, "linear", Training(rounds=1), attack=get_attack("label-flip"))

@@ -8,8 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coterie.channel.bits import LARGEST, BitReader, BitWriter, gamma_length, omega_length, rice_length, rice_parameter, whole_bytes
-from coterie.errors import InvalidInput
+from coterie.channel.bits import (
+    LARGEST,
+    BitReader,
+    BitWriter,
+    gamma_length,
+    omega_length,
+    rice_length,
+    rice_parameter,
+    whole_bytes,
+)
+from coterie.core.errors import InvalidInput
 
 GAMMA = [
     "1",
@@ -51,7 +60,9 @@ OMEGA = [
 ]
 RICE_2 = ["000", "001", "010", "011", "1000", "1001", "1010", "1011", "11000", "11001"]
 
-EDGES = sorted({n for p in range(31) for n in (2**p - 1, 2**p, 2**p + 1) if 1 <= n <= LARGEST} | {LARGEST})
+EDGES = sorted(
+    {n for p in range(31) for n in (2**p - 1, 2**p, 2**p + 1) if 1 <= n <= LARGEST} | {LARGEST}
+)
 numbers = st.one_of(st.integers(1, 20), st.sampled_from(EDGES), st.integers(1, LARGEST))
 
 
@@ -77,12 +88,16 @@ def test_lengths_are_those_of_the_codes() -> None:
     assert omega_length(n).tolist() == [len(code_of("omega", e)) for e in EDGES]
     for b in (0, 3, 30):
         small = [e for e in EDGES if e >> b < 5000]
-        assert rice_length(jnp.asarray(small, jnp.int32), b).tolist() == [len(code_of("rice", e, b)) for e in small]
+        assert rice_length(jnp.asarray(small, jnp.int32), b).tolist() == [
+            len(code_of("rice", e, b)) for e in small
+        ]
 
 
 @settings(max_examples=150, deadline=None)
 @given(values=st.lists(numbers, max_size=40), b=st.integers(0, 30), data=st.data())
-def test_codes_one_after_the_other_are_read_back(values: list[int], b: int, data: st.DataObject) -> None:
+def test_codes_one_after_the_other_are_read_back(
+    values: list[int], b: int, data: st.DataObject
+) -> None:
     small = data.draw(st.lists(st.integers(0, min(LARGEST, (1 << b) * 70)), max_size=20))
     bits = data.draw(st.lists(st.integers(0, 1), max_size=9))
     writer = BitWriter()
@@ -103,8 +118,15 @@ def test_codes_one_after_the_other_are_read_back(values: list[int], b: int, data
 
 
 @settings(max_examples=100, deadline=None)
-@given(data=st.binary(max_size=24), kind=st.sampled_from(["gamma", "omega", "rice"]), count=st.integers(1, 12), b=st.integers(0, 9))
-def test_any_bytes_are_read_as_what_was_written_or_refused(data: bytes, kind: str, count: int, b: int) -> None:
+@given(
+    data=st.binary(max_size=24),
+    kind=st.sampled_from(["gamma", "omega", "rice"]),
+    count=st.integers(1, 12),
+    b=st.integers(0, 9),
+)
+def test_any_bytes_are_read_as_what_was_written_or_refused(
+    data: bytes, kind: str, count: int, b: int
+) -> None:
     rest = (b,) if kind == "rice" else ()
     reader = BitReader(data)
     try:
@@ -133,7 +155,9 @@ def test_any_bytes_are_read_as_what_was_written_or_refused(data: bytes, kind: st
         (b"\x00", "fixed", (9,)),
     ],
 )
-def test_codes_that_are_cut_off_or_too_large_are_refused(data: bytes, kind: str, rest: tuple[int, ...]) -> None:
+def test_codes_that_are_cut_off_or_too_large_are_refused(
+    data: bytes, kind: str, rest: tuple[int, ...]
+) -> None:
     with pytest.raises(InvalidInput, match=r"^a message .*\.$"):
         getattr(BitReader(data), kind)(1, *rest)
 
@@ -146,7 +170,9 @@ def test_what_is_left_over_is_refused(data: bytes, why: str) -> None:
         reader.finish()
 
 
-@pytest.mark.parametrize(("kind", "n"), [("omega", 0), ("gamma", 0), ("omega", LARGEST + 1), ("fixed", -1)])
+@pytest.mark.parametrize(
+    ("kind", "n"), [("omega", 0), ("gamma", 0), ("omega", LARGEST + 1), ("fixed", -1)]
+)
 def test_numbers_without_a_code_are_refused(kind: str, n: int) -> None:
     with pytest.raises(InvalidInput, match=str(n)):
         code_of(kind, n, *([4] if kind == "fixed" else []))

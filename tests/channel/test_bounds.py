@@ -1,4 +1,7 @@
-"""What sparse messages, rotations and sketches lose, against the bounds in their docstrings. Statistical bounds are five standard errors wide."""
+"""What sparse messages, rotations and sketches lose, against the bounds in their docstrings.
+
+Statistical bounds are five standard errors wide.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from coterie.channel.link import Stream, open_link, transmit
 from coterie.channel.sketch import CountSketch
 from coterie.channel.sparse import RandomK, TopK
 from coterie.channel.subspace import RandomSubspace, hadamard, random_signs
-from coterie.errors import InvalidInput
+from coterie.core.errors import InvalidInput
 
 D = 24
 
@@ -28,7 +31,11 @@ def sent(made: Any, x: Any, base: Any, key: Any, t: Any = 0) -> Any:
 @functools.cache
 def many_keys(made: Any, count: int) -> Any:
     """x̂ under many keys, in float64."""
-    draw = jax.jit(lambda x, base: jax.vmap(lambda key: sent(made, x, base, key))(jax.random.split(jax.random.key(3), count)))
+    draw = jax.jit(
+        lambda x, base: jax.vmap(lambda key: sent(made, x, base, key))(
+            jax.random.split(jax.random.key(3), count)
+        )
+    )
     return lambda x, base: np.asarray(draw(np.float32(x), np.float32(base)), np.float64)
 
 
@@ -42,7 +49,7 @@ def squared(v: Any) -> Any:
     return np.sum(np.float64(v) ** 2, axis=-1)
 
 
-# -- top-k ----------------------------------------------------------------------------------------------------------------
+# -- top-k -----------------------------------------------------------------------------------------
 
 
 def test_top_k_sends_the_largest_differences_and_is_a_contraction() -> None:
@@ -63,16 +70,33 @@ def test_equal_differences_meet_the_bound_of_top_k() -> None:
     assert squared(1 - sent(TopK(k=3), jnp.ones(8), base, None)) == (1 - 3 / 8) * 8
 
 
-@pytest.mark.parametrize("made", [TopK(share=1.0), RandomK(share=1.0), get_channel("plain"), get_channel("delta", {"share": 1.0, "values": "full"})])
+@pytest.mark.parametrize(
+    "made",
+    [
+        TopK(share=1.0),
+        RandomK(share=1.0),
+        get_channel("plain"),
+        get_channel("delta", {"share": 1.0, "values": "full"}),
+    ],
+)
 def test_lossless_channels_return_the_message_to_the_bit(made: Any) -> None:
     x, base = jnp.asarray([1e-9, -0.0, 3e38, jnp.pi]), jnp.asarray([1e9, 1.0, -3e38, jnp.e])
     assert made.lossless
     assert np.asarray(sent(made, x, base, jax.random.key(0))).tobytes() == np.asarray(x).tobytes()
-    assert np.asarray(base + (x - base)).tobytes() != np.asarray(x).tobytes()  # so this is no matter of course
+    assert (
+        np.asarray(base + (x - base)).tobytes() != np.asarray(x).tobytes()
+    )  # so this is no matter of course
 
 
 @pytest.mark.parametrize(
-    "made", [TopK(share=1.0, values="int8"), TopK(share=0.99), TopK(k=3), get_channel("delta"), RandomK(share=1.0, scaled=True, memory="none")]
+    "made",
+    [
+        TopK(share=1.0, values="int8"),
+        TopK(share=0.99),
+        TopK(k=3),
+        get_channel("delta"),
+        RandomK(share=1.0, scaled=True, memory="none"),
+    ],
 )
 def test_other_channels_do_not_claim_to_be_lossless(made: Any) -> None:
     assert not made.lossless
@@ -91,12 +115,14 @@ def test_the_delta_channel_takes_two_bytes_a_coordinate() -> None:
     assert 2 + 78 * 1.9 < len(made.encode(payload, 7850, np.float32)) < 2 + 78 * 2.1
 
 
-# -- random-k -------------------------------------------------------------------------------------------------------------
+# -- random-k --------------------------------------------------------------------------------------
 
 
 def test_random_k_draws_every_coordinate_alike() -> None:
     made = RandomK(k=6)
-    drawn = np.asarray(jax.jit(jax.vmap(lambda key: made.draw(key, D)))(jax.random.split(jax.random.key(0), 4000)))
+    drawn = np.asarray(
+        jax.jit(jax.vmap(lambda key: made.draw(key, D)))(jax.random.split(jax.random.key(0), 4000))
+    )
     assert np.all(np.diff(drawn, axis=1) > 0)
     assert drawn.min() == 0
     assert drawn.max() == D - 1
@@ -115,10 +141,12 @@ def test_random_k_loses_what_it_should_and_is_unbiased_when_scaled() -> None:
     scaled = many_keys(RandomK(k=6, scaled=True, memory="none"), n)(x, base)
     error = np.abs(scaled.mean(axis=0) - x)
     assert np.all(error < 5 * np.abs(v) * np.sqrt((1 - p) / p / n) + 1e-5)
-    assert np.any(np.abs(arrived.mean(axis=0) - x) > 5 * np.abs(v) * np.sqrt((1 - p) / p / n) + 1e-5)  # without scaling it is biased
+    assert np.any(
+        np.abs(arrived.mean(axis=0) - x) > 5 * np.abs(v) * np.sqrt((1 - p) / p / n) + 1e-5
+    )  # without scaling it is biased
 
 
-# -- rotations ------------------------------------------------------------------------------------------------------------
+# -- rotations -------------------------------------------------------------------------------------
 
 
 def test_the_transform_is_that_of_the_matrix() -> None:
@@ -137,7 +165,9 @@ def test_signs_are_balanced() -> None:
 
 @pytest.mark.parametrize("d", [16, 21])
 def test_a_subspace_is_a_contraction(d: int) -> None:
-    """Always shorter; on average by 1 − k/n for a power of two and by more otherwise (what falls on the padding is no loss)."""
+    """Always shorter; on average by 1 − k/n for a power of two and by more otherwise (what falls on
+    the padding is no loss).
+    """
     x, base = pair(2, d)
     made, n = RandomSubspace(k=5), 2000
     loss = squared(many_keys(made, n)(x, base) - x)
@@ -151,14 +181,19 @@ def test_a_subspace_is_a_contraction(d: int) -> None:
 
 def test_the_whole_rotation_loses_nothing_but_rounding() -> None:
     x, base = pair(3, 16)
-    np.testing.assert_allclose(many_keys(RandomSubspace(k=16), 3)(x, base), np.tile(x, (3, 1)), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        many_keys(RandomSubspace(k=16), 3)(x, base), np.tile(x, (3, 1)), rtol=1e-5, atol=1e-5
+    )
 
 
-# -- sketches -------------------------------------------------------------------------------------------------------------
+# -- sketches --------------------------------------------------------------------------------------
 
 
 def test_the_error_of_a_sketch_is_within_its_bound() -> None:
-    """One row: unbiased, variance (‖v‖² − vᵢ²)/c. The median of five: beyond √(3/c)‖v‖ with probability at most e^(−5/18)."""
+    """One row: unbiased, variance (‖v‖² − vᵢ²)/c.
+
+    The median of five: beyond √(3/c)‖v‖ with probability at most e^(−5/18).
+    """
     v = jnp.asarray(np.random.default_rng(4).standard_normal(40), jnp.float32)
     c, rows = 10, 1000
     made = CountSketch(rows=rows, columns=c / 40)
@@ -170,13 +205,20 @@ def test_the_error_of_a_sketch_is_within_its_bound() -> None:
     assert abs(bias.mean()) < 5 * bias.std() / np.sqrt(rows)
     limit = np.sqrt(3 / c * float(v @ v))
     beyond = np.mean(np.abs(np.median(error.reshape(-1, 5, 40), axis=1)) > limit)
-    assert beyond < min(np.exp(-5 / 18), np.mean(np.abs(error) > limit))  # and a median is better than one row
+    assert beyond < min(
+        np.exp(-5 / 18), np.mean(np.abs(error) > limit)
+    )  # and a median is better than one row
 
 
 def test_estimates_are_medians() -> None:
     for rows in (1, 3, 4, 7, 20):
         made, v = CountSketch(rows=rows, columns=0.5), jnp.arange(8.0)
-        said, seen = jax.jit(lambda v, made=made: (made.rows_say(made.table(v, 3), 8, 3), made.estimates(made.table(v, 3), 8, 3)))(v)
+        said, seen = jax.jit(
+            lambda v, made=made: (
+                made.rows_say(made.table(v, 3), 8, 3),
+                made.estimates(made.table(v, 3), 8, 3),
+            )
+        )(v)
         np.testing.assert_allclose(seen, np.median(said, axis=0), rtol=1e-6)
 
 
@@ -185,14 +227,21 @@ def test_heavy_coordinates_are_found() -> None:
     v = 0.01 * rng.standard_normal(200)
     v[[3, 77, 150]] = [5.0, -4.0, 3.0]
     x, base = jnp.asarray(1 + v, jnp.float32), jnp.ones(200)
-    for made in (CountSketch(rows=5, columns=0.5, k=3), CountSketch(rows=5, columns=0.5, k=3, exact=False, memory="none")):
+    for made in (
+        CountSketch(rows=5, columns=0.5, k=3),
+        CountSketch(rows=5, columns=0.5, k=3, exact=False, memory="none"),
+    ):
         arrived = np.asarray(sent(made, x, base, None))
         assert np.flatnonzero(arrived - 1).tolist() == [3, 77, 150]
-        np.testing.assert_allclose(arrived[[3, 77, 150]], x[jnp.asarray([3, 77, 150])], atol=0 if made.exact else 0.05)
+        np.testing.assert_allclose(
+            arrived[[3, 77, 150]], x[jnp.asarray([3, 77, 150])], atol=0 if made.exact else 0.05
+        )
 
 
 def test_what_a_sketch_misses_is_made_up_for() -> None:
-    """Numbers without any that stand out, sent over and over: what is left stays bounded with true numbers, and grows with estimates alone."""
+    """Numbers without any that stand out, sent over and over: what is left stays bounded with true
+    numbers, and grows with estimates alone.
+    """
     v = jnp.asarray(np.random.default_rng(7).standard_normal(500), jnp.float32)
 
     def left_after(made: CountSketch, rounds: int) -> float:
@@ -200,11 +249,22 @@ def test_what_a_sketch_misses_is_made_up_for() -> None:
             x = left + v
             return x - sent(made, x, jnp.zeros(500), None, t), None
 
-        return float(jnp.linalg.norm(jax.jit(lambda: jax.lax.scan(once, jnp.zeros(500), jnp.arange(rounds))[0])()) / jnp.linalg.norm(v))
+        return float(
+            jnp.linalg.norm(
+                jax.jit(lambda: jax.lax.scan(once, jnp.zeros(500), jnp.arange(rounds))[0])()
+            )
+            / jnp.linalg.norm(v)
+        )
 
-    true, estimates = CountSketch(columns=0.05, k=25), CountSketch(columns=0.05, k=25, exact=False, memory="none")
+    true, estimates = (
+        CountSketch(columns=0.05, k=25),
+        CountSketch(columns=0.05, k=25, exact=False, memory="none"),
+    )
     assert left_after(true, 300) < 500 / 25 < 1e6 < left_after(estimates, 50)
-    with pytest.raises(InvalidInput, match=r'sketch.exact is false, but then sketch.memory must be "none", not .errors.'):
+    with pytest.raises(
+        InvalidInput,
+        match=r'sketch.exact is false, but then sketch.memory must be "none", not .errors.',
+    ):
         CountSketch(exact=False)
 
 
@@ -216,7 +276,7 @@ def test_a_sketch_is_linear_and_another_one_every_round() -> None:
     assert not np.array_equal(made.table(a, 5), made.table(a, 6))
 
 
-# -- error feedback -------------------------------------------------------------------------------------------------------
+# -- error feedback --------------------------------------------------------------------------------
 
 REMEMBERING = {
     "plain": {"values": "sign"},
@@ -233,7 +293,10 @@ REMEMBERING = {
 def test_every_channel_that_may_have_a_memory_is_tried() -> None:
     def may(name: str) -> bool:
         try:
-            return get_channel(name, {**REMEMBERING.get(name, {}), "memory": "errors"}).memory == "errors"
+            return (
+                get_channel(name, {**REMEMBERING.get(name, {}), "memory": "errors"}).memory
+                == "errors"
+            )
         except InvalidInput:
             return False  # it has a memory of its own
 
@@ -242,17 +305,25 @@ def test_every_channel_that_may_have_a_memory_is_tried() -> None:
 
 @pytest.mark.parametrize("name", REMEMBERING)
 def test_what_is_kept_for_later_levels_off(name: str) -> None:
-    """The same update over and over, none of its numbers standing out: what is left to send grows at first, and then no more."""
+    """The same update over and over, none of its numbers standing out: what is left to send grows
+    at first, and then no more.
+    """
     d, rounds = 200, 4000
     made = get_channel(name.split(",")[0], {**REMEMBERING[name], "memory": "errors"})
     update = jnp.asarray(np.random.default_rng(8).standard_normal(d), jnp.float32)
     stream, nothing = Stream(errors=True, moving=True), jnp.zeros(d)
 
     def once(link: Any, t: Any) -> tuple[Any, Any]:
-        link = transmit(stream, made, link, update, nothing, jax.random.fold_in(jax.random.key(1), t), t).link
+        link = transmit(
+            stream, made, link, update, nothing, jax.random.fold_in(jax.random.key(1), t), t
+        ).link
         return link, jnp.linalg.norm(link.private.error)
 
-    left = np.asarray(jax.jit(lambda: jax.lax.scan(once, open_link(stream, made, nothing), jnp.arange(rounds))[1])())
+    left = np.asarray(
+        jax.jit(
+            lambda: jax.lax.scan(once, open_link(stream, made, nothing), jnp.arange(rounds))[1]
+        )()
+    )
     assert np.isfinite(left).all()
     assert left[rounds // 2 :].mean() < 1.25 * left[rounds // 4 : rounds // 2].mean()
     assert left.max() < 2 * d / 10 * float(jnp.linalg.norm(update))

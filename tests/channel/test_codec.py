@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from coterie.channel import Identity, size_of
-from coterie.errors import InvalidInput
-from coterie.vector import Vector
+from coterie.core.errors import InvalidInput
+from coterie.core.vector import Vector
 
 leaves = st.one_of(
     arrays(np.float32, array_shapes(min_dims=0, max_dims=3, max_side=4)),
@@ -27,7 +27,11 @@ leaves = st.one_of(
 @settings(max_examples=60, deadline=None)
 @given(
     message=st.recursive(
-        leaves, lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.sampled_from("abc"), inner, max_size=3)), max_leaves=5
+        leaves,
+        lambda inner: st.one_of(
+            st.lists(inner, max_size=3), st.dictionaries(st.sampled_from("abc"), inner, max_size=3)
+        ),
+        max_leaves=5,
     )
 )
 def test_decode_is_the_inverse_of_encode_to_the_bit(message: Any) -> None:
@@ -39,7 +43,9 @@ def test_decode_is_the_inverse_of_encode_to_the_bit(message: Any) -> None:
     for a, b in zip(jax.tree.leaves(again), jax.tree.leaves(message), strict=True):
         assert a.dtype == b.dtype
         assert a.shape == b.shape
-        assert np.asarray(a).tobytes() == np.asarray(b).tobytes()  # NaN payloads and signed zeros too
+        assert (
+            np.asarray(a).tobytes() == np.asarray(b).tobytes()
+        )  # NaN payloads and signed zeros too
 
 
 def test_values_are_little_endian_leaf_after_leaf() -> None:

@@ -1,4 +1,6 @@
-"""Deep gradient compression against its equations, step by step, and against top-k with error feedback."""
+"""Deep gradient compression against its equations, step by step, and against top-k with error
+feedback.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ import pytest
 
 from coterie.channel.dgc import DGC, Accumulated
 from coterie.channel.sparse import TopK
-from coterie.errors import InvalidInput
+from coterie.core.errors import InvalidInput
 
 D = 20
 
@@ -70,10 +72,15 @@ def test_without_momentum_it_is_top_k_with_error_feedback() -> None:
 
 @pytest.mark.parametrize("values", ["full", "int8", "sign"])
 def test_what_was_sent_and_what_is_kept_is_what_was_given(values: str) -> None:
-    """Lossy values too: what rounding cuts off stays with the sender. The first three messages are of the warm-up, with padding."""
+    """Lossy values too: what rounding cuts off stays with the sender.
+
+    The first three messages are of the warm-up, with padding.
+    """
     g = differences(2)
     arrived, kept, _ = stream(DGC(momentum=0.0, share=0.05, warmup=3, values=values), g)
-    np.testing.assert_allclose(np.sum(arrived, axis=0) + kept.v, g.sum(axis=0), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        np.sum(arrived, axis=0) + kept.v, g.sum(axis=0), rtol=1e-5, atol=1e-5
+    )
     assert [np.count_nonzero(a) for a in arrived] == [*DGC(share=0.05, warmup=3).counts(D), 1, 1, 1]
 
 
@@ -99,7 +106,9 @@ def test_clipping() -> None:
 
 def test_a_stage_after_the_warm_up_is_refused() -> None:
     made = DGC(share=0.1, warmup=2, indices="raw")
-    payload, _ = made.compress(jnp.ones(D), jnp.zeros(D), made.private_init(D, jnp.float32), (), None, 2)
+    payload, _ = made.compress(
+        jnp.ones(D), jnp.zeros(D), made.private_init(D, jnp.float32), (), None, 2
+    )
     wire = bytearray(made.encode(payload, D, np.float32))
     assert wire[0] >> 6 == 2
     wire[0] |= 0b11000000

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from coterie.channel.lbgm import LBGM
-from coterie.errors import InvalidInput
+from coterie.core.errors import InvalidInput
 
 D = 12
 
@@ -24,7 +24,9 @@ def send(made: LBGM, x: Any, base: Any, shared: Any) -> Any:
 def drift(seed: int, rounds: int) -> Any:
     """Differences whose direction turns slowly."""
     rng = np.random.default_rng(seed)
-    return (np.cumsum(rng.standard_normal((rounds, D)) * 0.5, axis=0) + rng.standard_normal(D)).astype(np.float32)
+    return (
+        np.cumsum(rng.standard_normal((rounds, D)) * 0.5, axis=0) + rng.standard_normal(D)
+    ).astype(np.float32)
 
 
 @pytest.mark.parametrize("delta", [0.0, 0.1, 0.5, 1.0])
@@ -36,17 +38,27 @@ def test_the_error_is_at_most_delta(delta: float) -> None:
         last = np.asarray(shared, np.float64)
         arrived, shared, payload, size = send(made, x, base, shared)
         exact = x.astype(np.float64) - base
-        assert np.sum((np.asarray(arrived) - x.astype(np.float64)) ** 2) <= delta * np.sum(exact**2) + 1e-9
+        assert (
+            np.sum((np.asarray(arrived) - x.astype(np.float64)) ** 2)
+            <= delta * np.sum(exact**2) + 1e-9
+        )
         whole.append(bool(payload.fresh))
         assert int(size) == (1 + 4 * D if whole[-1] else 5)
         if whole[-1]:
             assert np.asarray(arrived).tobytes() == x.tobytes()
             assert np.array_equal(np.asarray(shared), x - base)
-            assert not np.any(last) or 1 - (exact @ last) ** 2 / (exact @ exact) / (last @ last) > delta - 1e-5
+            assert (
+                not np.any(last)
+                or 1 - (exact @ last) ** 2 / (exact @ exact) / (last @ last) > delta - 1e-5
+            )
         else:
             assert np.array_equal(np.asarray(shared), last)
-            assert float(payload.multiplier) == pytest.approx(exact @ last / (last @ last), rel=1e-4)
-            np.testing.assert_allclose(np.asarray(arrived), base + float(payload.multiplier) * last, rtol=1e-5, atol=1e-6)
+            assert float(payload.multiplier) == pytest.approx(
+                exact @ last / (last @ last), rel=1e-4
+            )
+            np.testing.assert_allclose(
+                np.asarray(arrived), base + float(payload.multiplier) * last, rtol=1e-5, atol=1e-6
+            )
     assert whole[0]
     assert sum(whole) == {0.0: 12, 1.0: 1}.get(delta, sum(whole))
     assert delta in (0.0, 1.0) or 1 < sum(whole) < 12  # both ways are taken
@@ -93,7 +105,10 @@ def test_divergence_is_not_hidden() -> None:
     assert np.isnan(np.asarray(arrived)[0])
 
 
-@pytest.mark.parametrize(("data", "why"), [(b"\x02" + bytes(4), "02"), (b"\x00" + bytes(5), "6 bytes"), (b"\x00\x00\x00\x80\x7f", "inf")])
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [(b"\x02" + bytes(4), "02"), (b"\x00" + bytes(5), "6 bytes"), (b"\x00\x00\x00\x80\x7f", "inf")],
+)
 def test_garbage_is_refused(data: bytes, why: str) -> None:
     with pytest.raises(InvalidInput, match=why):
         LBGM().decode(data, D, np.float32)

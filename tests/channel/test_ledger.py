@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from coterie.channel.ledger import COLUMNS, Ledger
+from coterie.core.ledger import COLUMNS, Ledger
 
 
 def test_rows_and_totals() -> None:

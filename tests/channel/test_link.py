@@ -13,11 +13,27 @@ from hypothesis import strategies as st
 
 from coterie import InvalidInput
 from coterie.channel import CHANNELS, PLAIN, Channel, get_channel
-from coterie.channel.link import HEADER, OutOfStep, Receiver, Sender, Stream, open_link, transmit, uplink
+from coterie.channel.link import (
+    HEADER,
+    OutOfStep,
+    Receiver,
+    Sender,
+    Stream,
+    open_link,
+    transmit,
+    uplink,
+)
 
 START = {"b": jnp.zeros(3), "w": jnp.arange(12.0).reshape(3, 4)}
 OVER_COPIES = Stream(copies=True)
-SMALL = {"top-k": {"k": 2}, "random-k": {"k": 2}, "delta": {"k": 2}, "sketch": {"k": 2, "rows": 3}, "subspace": {"k": 3}, "dgc": {"k": 2}}
+SMALL = {
+    "top-k": {"k": 2},
+    "random-k": {"k": 2},
+    "delta": {"k": 2},
+    "sketch": {"k": 2, "rows": 3},
+    "subspace": {"k": 3},
+    "dgc": {"k": 2},
+}
 
 
 compiled = jax.jit(transmit, static_argnums=(0,))
@@ -38,7 +54,10 @@ def key(t: int) -> Any:
 
 
 def same(a: Any, b: Any) -> bool:
-    return all(np.asarray(x).tobytes() == np.asarray(y).tobytes() for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
+    return all(
+        np.asarray(x).tobytes() == np.asarray(y).tobytes()
+        for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+    )
 
 
 @pytest.mark.parametrize("exchange", ["star", "graph"])
@@ -48,7 +67,11 @@ def test_a_wire_gives_what_a_compiled_round_gives(name: str, exchange: str) -> N
     stream = uplink(c, exchange)
     reference = jax.tree.map(lambda leaf: leaf + 0.5, START) if exchange == "star" else None
     first = jax.tree.map(jnp.zeros_like, START) if stream.moving else START
-    sender, receiver, link = Sender(stream, c, first), Receiver(stream, c, first), open_link(stream, c, first)
+    sender, receiver, link = (
+        Sender(stream, c, first),
+        Receiver(stream, c, first),
+        open_link(stream, c, first),
+    )
     for t, message in enumerate(messages(4)):
         wire = sender.send(message, reference, key(t), t)
         got = receiver.receive(wire, reference, key(t), t)
@@ -66,14 +89,24 @@ def test_copies_of_everything_are_the_message_bit_for_bit() -> None:
     for stream in (OVER_COPIES, Stream(copies=True, moving=True)):
         link = open_link(stream, c, START)
         for t, message in enumerate(messages(3)):
-            sent = transmit(stream, c, link, message, jax.tree.map(lambda leaf: leaf * 0.3 + 1, START), key(t), t)
+            sent = transmit(
+                stream,
+                c,
+                link,
+                message,
+                jax.tree.map(lambda leaf: leaf * 0.3 + 1, START),
+                key(t),
+                t,
+            )
             link = sent.link
             assert same(sent.arrived, message)
             assert sent.bytes == 60 + HEADER
 
 
 def test_what_is_cut_off_is_sent_later() -> None:
-    """A message that stands still arrives completely after d/k rounds of the delta channel; and error feedback delivers every coordinate too."""
+    """A message that stands still arrives completely after d/k rounds of the delta channel; and
+    error feedback delivers every coordinate too.
+    """
     target = messages(1)[0]
     c = get_channel("delta", {"k": 3, "values": "full"})
     link = open_link(OVER_COPIES, c, START)
@@ -107,7 +140,9 @@ def test_a_lost_message_is_told_and_a_whole_copy_mends_it() -> None:
     wires = [sender.send(m, key=key(t), t=t) for t, m in enumerate(walk[:3])]
     receiver.receive(wires[0], key=key(0))
     before = receiver.public
-    with pytest.raises(OutOfStep, match="message 3 came after message 1: one or more in between were lost") as caught:
+    with pytest.raises(
+        OutOfStep, match="message 3 came after message 1: one or more in between were lost"
+    ) as caught:
         receiver.receive(wires[2], key=key(2))
     assert not caught.value.repeated
     assert same(receiver.public, before)
@@ -115,7 +150,10 @@ def test_a_lost_message_is_told_and_a_whole_copy_mends_it() -> None:
     assert len(whole) == HEADER + 60
     arrived = receiver.receive(whole)
     assert same(receiver.public, sender.link.public)
-    np.testing.assert_array_equal(np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(arrived)]), sender.link.public.copy)
+    np.testing.assert_array_equal(
+        np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(arrived)]),
+        sender.link.public.copy,
+    )
     for t in range(3, 6):
         receiver.receive(sender.send(walk[t], key=key(t), t=t), key=key(t), t=t)
         assert same(receiver.public, sender.link.public)
@@ -123,11 +161,17 @@ def test_a_lost_message_is_told_and_a_whole_copy_mends_it() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(
-    fates=st.lists(st.sampled_from(["arrives", "lost", "twice", "late", "cut", "garbage"]), min_size=1, max_size=12),
+    fates=st.lists(
+        st.sampled_from(["arrives", "lost", "twice", "late", "cut", "garbage"]),
+        min_size=1,
+        max_size=12,
+    ),
     name=st.sampled_from(["delta", "qsgd"]),
 )
 def test_whatever_happens_to_messages_the_ends_never_drift(fates: list[str], name: str) -> None:
-    """After every message either both ends agree, or the receiver knows that they do not and a whole copy brings them together."""
+    """After every message either both ends agree, or the receiver knows that they do not and a
+    whole copy brings them together.
+    """
     sender, receiver = pair(name)
     walk, late = messages(len(fates)), None
     for t, (fate, message) in enumerate(zip(fates, walk, strict=True)):
@@ -155,7 +199,10 @@ def test_whatever_happens_to_messages_the_ends_never_drift(fates: list[str], nam
         if in_step:
             assert same(receiver.public, sender.link.public)
         else:
-            assert bad or fate in ("lost", "late"), "the receiver does not know that something is missing"
+            assert bad or fate in (
+                "lost",
+                "late",
+            ), "the receiver does not know that something is missing"
             receiver.receive(sender.resend())
             assert same(receiver.public, sender.link.public)
 
@@ -163,7 +210,9 @@ def test_whatever_happens_to_messages_the_ends_never_drift(fates: list[str], nam
 def test_versions_go_round() -> None:
     sender, receiver = pair()
     for end in (sender, receiver):
-        public = (sender.link.public if end is sender else receiver.public)._replace(version=jnp.int32((1 << 15) - 1))
+        public = (sender.link.public if end is sender else receiver.public)._replace(
+            version=jnp.int32((1 << 15) - 1)
+        )
         if end is sender:
             sender.link = sender.link._replace(public=public)
         else:

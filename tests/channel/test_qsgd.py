@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from coterie.channel.quantised import QSGD, Levels
-from coterie.errors import InvalidInput
+from coterie.core.errors import InvalidInput
 
 DRAWS = 3000
 
@@ -22,9 +22,15 @@ def draws(made: QSGD) -> Any:
 
     def one(v: Any, key: Any) -> Any:
         payload, _ = made.compress(v, jnp.zeros_like(v), (), (), key, 0)
-        return made.expand(payload, jnp.zeros_like(v), (), key, 0)[0], payload, made.size(payload, v.shape[0])
+        return (
+            made.expand(payload, jnp.zeros_like(v), (), key, 0)[0],
+            payload,
+            made.size(payload, v.shape[0]),
+        )
 
-    run = jax.jit(lambda v: jax.vmap(lambda key: one(v, key))(jax.random.split(jax.random.key(7), DRAWS)))
+    run = jax.jit(
+        lambda v: jax.vmap(lambda key: one(v, key))(jax.random.split(jax.random.key(7), DRAWS))
+    )
     return lambda v: jax.tree.map(np.asarray, run(np.float32(v)))
 
 
@@ -51,14 +57,17 @@ def test_buckets_have_their_own_norms() -> None:
     arrived, payload, _ = draws(QSGD(bucket=10, levels=8))(v)
     assert payload.steps.shape == (DRAWS, 4)
     assert payload.steps[0, 2] == 0
-    assert np.all(np.abs(arrived - np.float32(v)) <= np.repeat(payload.steps[0], 10)[:31] * (1 + 1e-5))
+    assert np.all(
+        np.abs(arrived - np.float32(v)) <= np.repeat(payload.steps[0], 10)[:31] * (1 + 1e-5)
+    )
     assert np.all(arrived[:, 20:30] == 0)
     np.testing.assert_allclose(arrived[:, 30], 5.0, rtol=2 / 8)
 
 
 @pytest.mark.parametrize(("n", "s"), [(256, 1), (1024, 32)])
 def test_the_expected_length_is_within_the_paper_s_bounds(n: int, s: int) -> None:
-    """Sparse: (3 + (3/2 + o(1)) log₂(2(s² + n)/(s(s + √n)))) s(s + √n) + 32 bits, o(1) taken as 0; dense, for s = √n: 2.8n + 32 bits.
+    """Sparse: (3 + (3/2 + o(1)) log₂(2(s² + n)/(s(s + √n)))) s(s + √n) + 32 bits, o(1) taken as 0;
+    dense, for s = √n: 2.8n + 32 bits.
 
     For Gaussian messages. Ours has a flag, the number of levels and the padding besides.
     """
@@ -82,11 +91,17 @@ def test_the_shorter_code_is_taken() -> None:
 def test_levels_times_step_is_exact_in_float32() -> None:
     for s in (16, 32767):
         v = np.float32(np.random.default_rng(s).standard_normal(24))
-        payload, _ = jax.jit(QSGD(bucket=8, levels=s).compress)(v, 0 * v, (), (), jax.random.key(0), 0)
-        exact = np.asarray(payload.levels, np.float64) * np.repeat(np.asarray(payload.steps, np.float64), 8)
+        payload, _ = jax.jit(QSGD(bucket=8, levels=s).compress)(
+            v, 0 * v, (), (), jax.random.key(0), 0
+        )
+        exact = np.asarray(payload.levels, np.float64) * np.repeat(
+            np.asarray(payload.steps, np.float64), 8
+        )
         assert np.array_equal(np.float32(exact).astype(np.float64), exact)
         norms = np.linalg.norm(np.float64(v).reshape(3, 8), axis=1)
-        assert np.all(np.asarray(payload.steps) * s >= norms * (1 - 1e-6))  # rounded up: the largest coordinate keeps its size
+        assert np.all(
+            np.asarray(payload.steps) * s >= norms * (1 - 1e-6)
+        )  # rounded up: the largest coordinate keeps its size
 
 
 def test_extreme_messages() -> None:

@@ -1,6 +1,8 @@
-"""Every registered method in small: options, graphs and comparisons that all conformance tests share.
+"""Every registered method in small: options, graphs and comparisons that all conformance tests
+share.
 
-A method that is registered later is picked up by itself, as long as its options have the usual names.
+A method that is registered later is picked up by itself, as long as its options have the usual
+names.
 """
 
 from __future__ import annotations
@@ -17,23 +19,36 @@ from numpy.typing import NDArray
 
 import coterie
 from coterie import METHODS, Graph, Method, Model, Result
+from coterie.core.randomness import Role, cohort, stream
 from coterie.models.layers import dense_first
-from coterie.randomness import Role, cohort, stream
 
 NAMES = sorted(METHODS)
 
-# One method of every kind: each exchange, several messages or one, with and without memory, a hub that addresses clients. Checks of machinery that
-# knows nothing of a method's equations run over these by default and over all with `pytest -m slow`, because compiling takes the time.
+# One method of every kind: each exchange, several messages or one, with and without memory, a hub
+# that addresses clients. Checks of machinery that knows nothing of a method's equations run over
+# these by default and over all with `pytest -m slow`, because compiling takes the time.
 KINDS = ("local", "global", "fedavg", "scaffold", "pfedme", "lp-proj-1", "mocha", "fedu", "dfedu")
 
 
 def thinned(labels: Iterable[str]) -> list[Any]:
     """The same labels, those beyond KINDS marked as long checks."""
-    return [label if label in KINDS else pytest.param(label, marks=pytest.mark.slow) for label in labels]
+    return [
+        label if label in KINDS else pytest.param(label, marks=pytest.mark.slow) for label in labels
+    ]
 
 
-# Small enough to compile fast, large enough that nothing is trivial: several steps, several inner steps, dsub < d.
-USUAL: dict[str, Any] = {"lr": 0.1, "personal_lr": 0.05, "lam": 1.5, "eta": 0.2, "local_steps": 3, "local_rounds": 2, "inner_steps": 3, "dsub": 4}
+# Small enough to compile fast, large enough that nothing is trivial: several steps, several inner
+# steps, dsub < d.
+USUAL: dict[str, Any] = {
+    "lr": 0.1,
+    "personal_lr": 0.05,
+    "lam": 1.5,
+    "eta": 0.2,
+    "local_steps": 3,
+    "local_rounds": 2,
+    "inner_steps": 3,
+    "dsub": 4,
+}
 TRAINING: dict[str, Any] = {"rounds": 4, "eval_every": 2, "batch_size": 4, "precision": "float64"}
 SAMPLED: dict[str, Any] = {**TRAINING, "cohort": 3}
 
@@ -44,20 +59,43 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "fedu, epochs, all neighbours": ("fedu", {"local_epochs": 1, "neighbours": "all"}),
     "pfedme, all options": (
         "pfedme",
-        {"inner_start": "memory", "decay": 0.01, "keep_local": True, "weighting": "samples", "trains": "sampled", "tolerance": 0.5, "beta": 1.5},
+        {
+            "inner_start": "memory",
+            "decay": 0.01,
+            "keep_local": True,
+            "weighting": "samples",
+            "trains": "sampled",
+            "tolerance": 0.5,
+            "beta": 1.5,
+        },
     ),
-    "lp-proj, p = 1.5, blocks": ("lp-proj", {"p": 1.5, "projection": "block", "blocks": 2, "tolerance": 0.05, "trains": "sampled"}),
+    "lp-proj, p = 1.5, blocks": (
+        "lp-proj",
+        {"p": 1.5, "projection": "block", "blocks": 2, "tolerance": 0.05, "trains": "sampled"},
+    ),
     "graph-proj, peers, p = 1": ("graph-proj", {"hub": False, "p": 1.0, "projection": "layer"}),
     "fedrep, epochs, own head_lr": ("fedrep", {"local_epochs": 1, "head_steps": 2, "head_lr": 0.3}),
     "apfl, adaptive": ("apfl", {"adapt": True}),
     "l2gd, coin": ("l2gd", {"coin": True}),
-    "mocha, Ω learnt, slow clients": ("mocha", {"omega": "learn", "omega_every": 2, "slowest": 0.3, "local_epochs": 2}),
-    "scaffold, epochs, gradient": ("scaffold", {"local_epochs": 1, "control": "gradient", "beta": 0.7}),
-    "per-fedavg, epochs, Hessian": ("per-fedavg", {"local_epochs": 1, "order": "hessian-vector", "adapt_steps": 2}),
+    "mocha, Ω learnt, slow clients": (
+        "mocha",
+        {"omega": "learn", "omega_every": 2, "slowest": 0.3, "local_epochs": 2},
+    ),
+    "scaffold, epochs, gradient": (
+        "scaffold",
+        {"local_epochs": 1, "control": "gradient", "beta": 0.7},
+    ),
+    "per-fedavg, epochs, Hessian": (
+        "per-fedavg",
+        {"local_epochs": 1, "order": "hessian-vector", "adapt_steps": 2},
+    ),
     "ditto, epochs": ("ditto", {"local_epochs": 1, "personal_steps": 2}),
     "rsa, epochs": ("rsa", {"local_epochs": 1, "hub_decay": 0.1}),
     "afl, median": ("afl", {"merging": "median", "weight_lr": 2.0}),
-    "graph-proj, p = 3, all neighbours": ("graph-proj", {"p": 3.0, "neighbours": "all", "projection": "orthogonal"}),
+    "graph-proj, p = 3, all neighbours": (
+        "graph-proj",
+        {"p": 3.0, "neighbours": "all", "projection": "orthogonal"},
+    ),
 }
 
 
@@ -88,7 +126,9 @@ def uneven_graph(clients: int = 5) -> Graph:
 
 @partial(jax.jit, static_argnums=(1, 2, 3))
 def _cohorts(seed: Any, rounds: int, clients: int, size: int) -> Any:
-    return jax.vmap(lambda t: cohort(stream(seed, Role.COHORT), t, clients, size))(jnp.arange(rounds))
+    return jax.vmap(lambda t: cohort(stream(seed, Role.COHORT), t, clients, size))(
+        jnp.arange(rounds)
+    )
 
 
 def cohorts(seed: int, rounds: int, clients: int, size: int) -> NDArray[Any]:
@@ -100,7 +140,8 @@ def _zeros(key: Any) -> dict[str, Any]:
     return {"w": jnp.zeros((3, 4)), "b": jnp.zeros(3)}
 
 
-# Started at zero, where P x = w̃ holds exactly: ψ_p is not smooth at 0 for p < 2, so a rounding error in P x − w̃ would count.
+# Started at zero, where P x = w̃ holds exactly: ψ_p is not smooth at 0 for p < 2, so a rounding
+# error in P x − w̃ would count.
 ZERO_START = Model(_zeros, dense_first, class_major=True)
 
 
@@ -115,9 +156,16 @@ def flat_models(result: Result, view: str | None = None) -> NDArray[Any]:
 
 
 def everything(result: Result) -> dict[str, Any]:
-    """All that a run leaves: every view of every client, the hub, every score of every evaluation."""
-    out: dict[str, Any] = {f"models, {view}": flat_models(result, view) for view in result.method.model_views}
-    out |= {f"hub, leaf {i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(result.simulator.hub))}
+    """All that a run leaves: every view of every client, the hub, every score of every
+    evaluation.
+    """
+    out: dict[str, Any] = {
+        f"models, {view}": flat_models(result, view) for view in result.method.model_views
+    }
+    out |= {
+        f"hub, leaf {i}": np.asarray(leaf)
+        for i, leaf in enumerate(jax.tree.leaves(result.simulator.hub))
+    }
     for snapshot in result.snapshots:
         for split, scores in snapshot.scores.items():
             out[f"loss on {split} after {snapshot.round}"] = scores.loss

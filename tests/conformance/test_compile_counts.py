@@ -7,13 +7,23 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
-from conformance_cases import NAMES, SAMPLED, TRAINING, model_for, samples_cohorts, small, thinned, uneven_graph
+from conformance_cases import (
+    NAMES,
+    SAMPLED,
+    TRAINING,
+    model_for,
+    samples_cohorts,
+    small,
+    thinned,
+    uneven_graph,
+)
 
 import coterie
 from coterie import METHODS, Federation, Method
-from coterie.engine.compilation import Compilations
+from coterie.core.compilation import Compilations
 
-# Options that are nothing by default need a value before a second value can be compared with it; together, to need one program only.
+# Options that are nothing by default need a value before a second value can be compared with it;
+# together, to need one program only.
 GIVEN = {"mix_lr": 0.3, "tolerance": 0.02, "head_lr": 0.2}
 
 
@@ -30,7 +40,9 @@ def test_a_second_value_of_any_float_compiles_nothing(name: str, ragged: Federat
     public = METHODS[name].public()
     method = small(name, **{k: v for k, v in GIVEN.items() if k in public})
     traced = [k for k, d in public.items() if d.traced]
-    assert ("lr" in traced) == (method.work().lr is not None), "only a method without a step size may lack lr"
+    assert ("lr" in traced) == (method.work().lr is not None), (
+        "only a method without a step size may lack lr"
+    )
     assert all(d.traced for k, d in public.items() if float in d.kinds and k != "p")
     run(method, ragged)
     for option in traced:
@@ -46,14 +58,19 @@ def test_a_static_option_does_compile_so_that_counting_means_something(ragged: F
 
 
 def test_schedules_and_l2_are_traced_too(ragged: Federation) -> None:
-    spec = lambda l2: coterie.get_model("mlr", {"l2": l2})  # noqa: E731
-    decaying = lambda scale: small("fedu", lr={"kind": "inverse-sqrt", "scale": scale})  # noqa: E731
+    spec = lambda l2: coterie.get_model("mlr", {"l2": l2})
+    decaying = lambda scale: small("fedu", lr={"kind": "inverse-sqrt", "scale": scale})
     run(decaying(0.1), ragged, spec(0.1))
     assert run(decaying(0.2), ragged, spec(0.3)) == 0
 
 
 def test_rounds_left_do_not_compile_again(ragged: Federation) -> None:
-    simulator = coterie.Simulator(small("local"), ragged, "mlr", coterie.Training(**{**TRAINING, "rounds": 40, "eval_every": 40}))
+    simulator = coterie.Simulator(
+        small("local"),
+        ragged,
+        "mlr",
+        coterie.Training(**{**TRAINING, "rounds": 40, "eval_every": 40}),
+    )
     simulator.advance(1)
     with Compilations() as compilations:
         while simulator.t < 40:
@@ -64,7 +81,9 @@ def test_rounds_left_do_not_compile_again(ragged: Federation) -> None:
 def test_programs_from_the_disk_cache_are_counted() -> None:
     """Else a warm cache would make every test in this file pass."""
     assert jax.config.jax_compilation_cache_dir
-    for _ in range(2):  # a new function each time, but the same program: the second time it is on disk for certain
+    for _ in range(
+        2
+    ):  # a new function each time, but the same program: the second time it is on disk for certain
         with Compilations() as compilations:
             jax.jit(lambda x: jnp.sin(x) * 3.25 - 1)(jnp.arange(11.0))
         assert compilations.count >= 1

@@ -1,10 +1,22 @@
-"""The delta channel with nothing cut off is the method without it, bit for bit, in both directions; for every registered method."""
+"""The delta channel with nothing cut off is the method without it, bit for bit, in both directions;
+for every registered method.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from conformance_cases import NAMES, SAMPLED, TRAINING, everything, model_for, samples_cohorts, small, thinned, uneven_graph
+from conformance_cases import (
+    NAMES,
+    SAMPLED,
+    TRAINING,
+    everything,
+    model_for,
+    samples_cohorts,
+    small,
+    thinned,
+    uneven_graph,
+)
 
 import coterie
 from coterie import Federation
@@ -14,15 +26,22 @@ from coterie.channel.link import HEADER
 COPIES = PLAIN.replace(memory="copies", down=True)
 
 
-@pytest.mark.parametrize("name", thinned(n for n in NAMES if coterie.METHODS[n]().exchange in ("star", "graph")))
+@pytest.mark.parametrize(
+    "name", thinned(n for n in NAMES if coterie.METHODS[n]().exchange in ("star", "graph"))
+)
 def test_public_copies_of_everything_change_no_bit(name: str, ragged: Federation) -> None:
-    method = small(name, **({"neighbours": "all"} if "neighbours" in coterie.METHODS[name].public() else {}))
+    method = small(
+        name, **({"neighbours": "all"} if "neighbours" in coterie.METHODS[name].public() else {})
+    )
     options = SAMPLED if samples_cohorts(method) else TRAINING
     graph = uneven_graph() if method.exchange == "graph" else None
     without = coterie.simulate(method, ragged, model_for(method), graph=graph, **options)
-    through = coterie.simulate(method, ragged, model_for(method), graph=graph, channel=COPIES, **options)
+    through = coterie.simulate(
+        method, ragged, model_for(method), graph=graph, channel=COPIES, **options
+    )
     if name == "graph-proj":
-        # The hub follows P x through a mixing step as P x − s P Pᵀ pull, the client as P (x − s Pᵀ pull): the same but for the last bit.
+        # The hub follows P x through a mixing step as P x − s P Pᵀ pull, the client as P (x − s Pᵀ
+        # pull): the same but for the last bit.
         one, two = everything(without), everything(through)
         for key in one:
             np.testing.assert_allclose(one[key], two[key], rtol=1e-12, atol=1e-14)
@@ -32,5 +51,13 @@ def test_public_copies_of_everything_change_no_bit(name: str, ragged: Federation
             assert one[key].tobytes() == two[key].tobytes(), key
     # The bill is the same but for a version number in every message.
     plain, copied = without.ledger.rows(), through.ledger.rows()
-    sent = HEADER * (plain[:, 2] > 0) * (1 if method.hub_between or method.exchange == "star" else uneven_graph().degrees[plain[:, 1]])
+    sent = (
+        HEADER
+        * (plain[:, 2] > 0)
+        * (
+            1
+            if method.hub_between or method.exchange == "star"
+            else uneven_graph().degrees[plain[:, 1]]
+        )
+    )
     np.testing.assert_array_equal(copied[:, 2], plain[:, 2] + sent)

@@ -1,4 +1,6 @@
-"""NaN and infinity from one client never spread silently: the run stops at that round and names the client."""
+"""NaN and infinity from one client never spread silently: the run stops at that round and names the
+client.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from conformance_cases import NAMES, cohorts, small, thinned, uneven_graph
 
 import coterie
 from coterie import Diverged, Federation, Method
-from coterie.engine.loop import simulate_loop
+from coterie.engine.reference import simulate_loop
 
 EXACT: dict[str, Any] = {"rounds": 50, "eval_every": 10, "sampling": "full", "precision": "float64"}
 BAD = 2
@@ -40,7 +42,9 @@ def method_of(name: str) -> Method:
 
 
 @pytest.mark.parametrize("name", thinned(NAMES))
-def test_a_client_that_overflows_is_named_in_the_first_bad_round(name: str, linear: Federation) -> None:
+def test_a_client_that_overflows_is_named_in_the_first_bad_round(
+    name: str, linear: Federation
+) -> None:
     method = method_of(name)
     with pytest.raises(Diverged) as caught:
         run(method, scaled(linear, 1e160))
@@ -54,7 +58,9 @@ def test_a_client_that_overflows_is_named_in_the_first_bad_round(name: str, line
 
 
 @pytest.mark.parametrize("name", ["local", "fedavg", "fedu"])
-def test_the_round_is_the_first_in_which_the_bad_client_trains(name: str, linear: Federation) -> None:
+def test_the_round_is_the_first_in_which_the_bad_client_trains(
+    name: str, linear: Federation
+) -> None:
     first = {}
     for seed in range(8):
         first[seed] = int(np.argmax((cohorts(seed, 50, 4, 2) == BAD).any(1))) + 1
@@ -64,8 +70,12 @@ def test_the_round_is_the_first_in_which_the_bad_client_trains(name: str, linear
     assert len(set(first.values())) > 1
 
 
-def test_slow_divergence_is_dated_by_the_round_in_which_the_numbers_overflow(linear: Federation) -> None:
-    """With lr·b = 2.6 one client's error grows by 1.6 a step until float32 ends; everybody else converges meanwhile."""
+def test_slow_divergence_is_dated_by_the_round_in_which_the_numbers_overflow(
+    linear: Federation,
+) -> None:
+    """With lr·b = 2.6 one client's error grows by 1.6 a step until float32 ends; everybody else
+    converges meanwhile.
+    """
     lr, steps = 0.1, 10
     federation = scaled(linear, np.sqrt(2.6 / lr / linear.facts["b"][BAD]))
     x, y = (a.astype(np.float32) for a in federation.train.client(BAD))
@@ -84,7 +94,9 @@ def test_slow_divergence_is_dated_by_the_round_in_which_the_numbers_overflow(lin
 
 @pytest.mark.parametrize("rounds", [1, 2])
 @pytest.mark.parametrize("name", thinned(["fedu", "dfedu", "graph-proj"]))
-def test_an_overflow_in_the_mixing_is_reported_in_its_own_round_even_if_it_is_the_last(name: str, rounds: int, linear: Federation) -> None:
+def test_an_overflow_in_the_mixing_is_reported_in_its_own_round_even_if_it_is_the_last(
+    name: str, rounds: int, linear: Federation
+) -> None:
     method = method_of(name).replace(eta=1e308, mix_lr=1e10)
     for back_end in (simulate_loop, coterie.simulate):
         with pytest.raises(Diverged) as caught:
@@ -94,9 +106,16 @@ def test_an_overflow_in_the_mixing_is_reported_in_its_own_round_even_if_it_is_th
 
 
 @pytest.mark.parametrize(
-    ("name", "change"), [("pfedme", {"lam": 100.0, "personal_lr": 0.5}), ("lp-proj-2", {"lam": 100.0, "personal_lr": 0.5}), ("fedu", {"eta": 50.0})]
+    ("name", "change"),
+    [
+        ("pfedme", {"lam": 100.0, "personal_lr": 0.5}),
+        ("lp-proj-2", {"lam": 100.0, "personal_lr": 0.5}),
+        ("fedu", {"eta": 50.0}),
+    ],
 )
-def test_the_broken_step_size_condition_is_named(name: str, change: dict[str, float], linear: Federation) -> None:
+def test_the_broken_step_size_condition_is_named(
+    name: str, change: dict[str, float], linear: Federation
+) -> None:
     with pytest.raises(Diverged, match="must be < 2 but is") as caught:
         run(method_of(name).replace(**change), linear, rounds=400, eval_every=400)
     assert caught.value.broken
@@ -106,7 +125,9 @@ def test_both_back_ends_report_the_same(linear: Federation) -> None:
     reports = []
     for back_end in (coterie.simulate, simulate_loop):
         with pytest.raises(Diverged) as caught:
-            back_end(method_of("fedu"), scaled(linear, 1e30), "linear", graph=uneven_graph(4), **EXACT)
+            back_end(
+                method_of("fedu"), scaled(linear, 1e30), "linear", graph=uneven_graph(4), **EXACT
+            )
         reports.append((caught.value.round, caught.value.clients))
     assert reports[0] == reports[1]
     assert BAD in reports[0][1]
@@ -114,7 +135,9 @@ def test_both_back_ends_report_the_same(linear: Federation) -> None:
 
 def test_other_clients_of_local_are_untouched_by_the_bad_one(linear: Federation) -> None:
     """What the good clients had by then is what they would have had without the bad one."""
-    simulator = coterie.Simulator(method_of("local"), scaled(linear, 1e160), "linear", coterie.Training(**EXACT))
+    simulator = coterie.Simulator(
+        method_of("local"), scaled(linear, 1e160), "linear", coterie.Training(**EXACT)
+    )
     with pytest.raises(Diverged):
         simulator.advance(1)
     good = run(method_of("local"), linear, rounds=50)
@@ -122,4 +145,6 @@ def test_other_clients_of_local_are_untouched_by_the_bad_one(linear: Federation)
     first = coterie.Simulator(method_of("local"), linear, "linear", coterie.Training(**EXACT))
     first.advance(1)
     keep = [k for k in range(4) if k != BAD]
-    np.testing.assert_array_equal(simulator.all_models().leaves[0][keep], first.all_models().leaves[0][keep])
+    np.testing.assert_array_equal(
+        simulator.all_models().leaves[0][keep], first.all_models().leaves[0][keep]
+    )

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conformance_cases import SAMPLED, TRAINING, VARIANTS, cohorts, model_for, samples_cohorts, thinned, uneven_graph, variant
+from conformance_cases import (
+    SAMPLED,
+    TRAINING,
+    VARIANTS,
+    cohorts,
+    model_for,
+    samples_cohorts,
+    thinned,
+    uneven_graph,
+    variant,
+)
 
 import coterie
 from coterie import Federation
@@ -25,7 +35,9 @@ def test_the_bill_is_the_sum_of_encoded_messages(label: str, ragged: Federation)
     with simulator.precision():
         received = simulator.method.broadcast(simulator.hub, 0)
         memory = simulator.method.client_init(simulator.template)
-        step = simulator.method.local(received, memory, objective_of(simulator.spec, simulator.data, 0, 0, 0))
+        step = simulator.method.local(
+            received, memory, objective_of(simulator.spec, simulator.data, 0, 0, 0)
+        )
         size = len(Identity().encode(step.message))
         broadcast = len(Identity().encode(received))
     neighbours = [len(graph.neighbours(k)[0]) for k in range(n)] if graph else []
@@ -50,12 +62,26 @@ def test_the_bill_is_the_sum_of_encoded_messages(label: str, ragged: Federation)
     np.testing.assert_array_equal(billed_up, up)
     np.testing.assert_array_equal(billed_down, down)
     assert len(np.unique(rows[:, :2], axis=0)) == len(rows), "a client is billed once a round"
-    assert result.ledger.totals() == {"up": up.sum(), "down": down.sum(), "gradients": rows[:, 4].sum()}
+    assert result.ledger.totals() == {
+        "up": up.sum(),
+        "down": down.sum(),
+        "gradients": rows[:, 4].sum(),
+    }
     assert result.snapshots[-1].up == up.sum()
     assert (up.sum() > 0) == (method.exchange != "none")
 
 
-@pytest.mark.parametrize(("label", "numbers"), [("fedavg", 15), ("pfedme", 15), ("fedu", 15), ("lp-proj-1", 4), ("lp-proj-2", 4), ("graph-proj", 4)])
+@pytest.mark.parametrize(
+    ("label", "numbers"),
+    [
+        ("fedavg", 15),
+        ("pfedme", 15),
+        ("fedu", 15),
+        ("lp-proj-1", 4),
+        ("lp-proj-2", 4),
+        ("graph-proj", 4),
+    ],
+)
 def test_messages_have_d_or_dsub_numbers(label: str, numbers: int, ragged: Federation) -> None:
     method = variant(label)
     graph = uneven_graph() if method.exchange == "graph" else None

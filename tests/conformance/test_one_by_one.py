@@ -6,11 +6,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conformance_cases import SAMPLED, TRAINING, VARIANTS, assert_alike, model_for, samples_cohorts, small, uneven_graph, variant
+from conformance_cases import (
+    SAMPLED,
+    TRAINING,
+    VARIANTS,
+    assert_alike,
+    model_for,
+    samples_cohorts,
+    small,
+    uneven_graph,
+    variant,
+)
 
 import coterie
 from coterie import Federation
-from coterie.engine.loop import simulate_loop
+from coterie.engine.reference import simulate_loop
 
 # float64 rounding (1e-16) times a few dozen steps; anything algorithmic is off by 1e-3 or more.
 TIGHT = {"rtol": 1e-10, "atol": 1e-12}
@@ -30,14 +40,22 @@ ALIKE = (
 
 
 def cases() -> list[Any]:
-    """Every variant with all clients and with some; by default a variant only with some, a method at its defaults with both."""
+    """Every variant with all clients and with some; by default a variant only with some, a method
+    at its defaults with both.
+    """
     both = [(label, cohort) for label in VARIANTS for cohort in ("full", "sampled")]
-    long = {(label, cohort) for label, cohort in both if label in ALIKE or ("," in label and cohort == "full")}
+    long = {
+        (label, cohort)
+        for label, cohort in both
+        if label in ALIKE or ("," in label and cohort == "full")
+    }
     return [pytest.param(*case, marks=pytest.mark.slow) if case in long else case for case in both]
 
 
 @pytest.mark.parametrize(("label", "cohort"), cases())
-def test_vectorised_equals_one_client_at_a_time(label: str, cohort: str, ragged: Federation) -> None:
+def test_vectorised_equals_one_client_at_a_time(
+    label: str, cohort: str, ragged: Federation
+) -> None:
     method = variant(label)
     if cohort == "sampled" and not samples_cohorts(method):
         pytest.skip("has no hub that could sample clients")
@@ -50,19 +68,36 @@ def test_vectorised_equals_one_client_at_a_time(label: str, cohort: str, ragged:
     assert_alike(fast, slow, **TIGHT)
 
 
-@pytest.mark.parametrize(("name", "sampling"), [pytest.param("global", "replace", marks=pytest.mark.slow), ("fedu", "replace"), ("pfedme", "full")])
+@pytest.mark.parametrize(
+    ("name", "sampling"),
+    [
+        pytest.param("global", "replace", marks=pytest.mark.slow),
+        ("fedu", "replace"),
+        ("pfedme", "full"),
+    ],
+)
 def test_other_batch_rules_agree_too(name: str, sampling: str, ragged: Federation) -> None:
     method = small(name)
     options = {**SAMPLED, "sampling": sampling, "train_metrics": True}
     graph = uneven_graph() if method.exchange == "graph" else None
-    assert_alike(coterie.simulate(method, ragged, graph=graph, **options), simulate_loop(method, ragged, graph=graph, **options), **TIGHT)
+    assert_alike(
+        coterie.simulate(method, ragged, graph=graph, **options),
+        simulate_loop(method, ragged, graph=graph, **options),
+        **TIGHT,
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "more"),
-    [pytest.param("fedu", {}, marks=pytest.mark.slow), ("fedu", {"neighbours": "all"}), ("graph-proj", {"p": 3.0, "dsub": 3, "hub": False})],
+    [
+        pytest.param("fedu", {}, marks=pytest.mark.slow),
+        ("fedu", {"neighbours": "all"}),
+        ("graph-proj", {"p": 3.0, "dsub": 3, "hub": False}),
+    ],
 )
-def test_a_sparse_graph_kept_as_a_table_agrees(name: str, more: dict[str, object], wide: Federation) -> None:
+def test_a_sparse_graph_kept_as_a_table_agrees(
+    name: str, more: dict[str, object], wide: Federation
+) -> None:
     method = small(name, **more)
     a = coterie.graph.ring(10).weights.toarray() * (1 + np.add.outer(np.arange(10), np.arange(10)))
     a[0, 1] = a[1, 0] = 0.0  # unequal weights and degrees
@@ -73,13 +108,23 @@ def test_a_sparse_graph_kept_as_a_table_agrees(name: str, more: dict[str, object
     assert_alike(fast, simulate_loop(method, wide, graph=graph, **options), **TIGHT)
 
 
-@pytest.mark.parametrize(("name", "more"), [pytest.param("pfedme", {}, marks=pytest.mark.slow), ("fedu", {"local_epochs": 1, "neighbours": "all"})])
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        pytest.param("pfedme", {}, marks=pytest.mark.slow),
+        ("fedu", {"local_epochs": 1, "neighbours": "all"}),
+    ],
+)
 @pytest.mark.parametrize("at_once", [2])
-def test_few_clients_at_once_gives_the_same_as_all_at_once(name: str, more: dict[str, object], at_once: int, ragged: Federation) -> None:
+def test_few_clients_at_once_gives_the_same_as_all_at_once(
+    name: str, more: dict[str, object], at_once: int, ragged: Federation
+) -> None:
     method = small(name, **more)
     graph = uneven_graph() if method.exchange == "graph" else None
     whole = coterie.simulate(method, ragged, graph=graph, **SAMPLED)
-    parts = coterie.simulate(method, ragged, graph=graph, **SAMPLED, clients_at_once=at_once, eval_at_once=at_once)
+    parts = coterie.simulate(
+        method, ragged, graph=graph, **SAMPLED, clients_at_once=at_once, eval_at_once=at_once
+    )
     assert_alike(whole, parts, **TIGHT)
 
 
@@ -91,7 +136,12 @@ def test_schedules_agree(ragged: Federation) -> None:
         tolerance={"kind": "inverse-time", "scale": 1.0},
     )
     options = {**SAMPLED, "batch_schedule": {"kind": "sqrt", "scale": 1.5}}
-    fast, slow = coterie.simulate(method, ragged, **options), simulate_loop(method, ragged, **options)
+    fast, slow = (
+        coterie.simulate(method, ragged, **options),
+        simulate_loop(method, ragged, **options),
+    )
     assert_alike(fast, slow, **TIGHT)
     plain = coterie.simulate(small("pfedme", lr=0.2, lam=0.5, tolerance=1.0), ragged, **SAMPLED)
-    assert not np.allclose(plain.personal(3).flat(), fast.personal(3).flat()), "the schedules did nothing"
+    assert not np.allclose(plain.personal(3).flat(), fast.personal(3).flat()), (
+        "the schedules did nothing"
+    )

@@ -1,4 +1,6 @@
-"""Every registered method, stopped at a checkpoint and resumed in a new simulator, ends with the same bits; all states included."""
+"""Every registered method, stopped at a checkpoint and resumed in a new simulator, ends with the
+same bits; all states included.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +9,19 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from conformance_cases import NAMES, SAMPLED, TRAINING, model_for, samples_cohorts, small, uneven_graph
+from conformance_cases import (
+    NAMES,
+    SAMPLED,
+    TRAINING,
+    model_for,
+    samples_cohorts,
+    small,
+    uneven_graph,
+)
 
 import coterie
 from coterie import Federation
-from coterie.engine.checkpoint import Checkpoints
+from coterie.runs.checkpoint import Checkpoints
 
 
 def simulator(name: str, store: str, ragged: Federation, folder: Path) -> coterie.Simulator:
@@ -32,9 +42,17 @@ def bits(sim: coterie.Simulator) -> tuple[bytes, bytes]:
 
 @pytest.mark.parametrize(
     ("name", "store"),
-    [*((n, "file") for n in NAMES), *(pytest.param(n, "device", marks=[] if n in ("fedavg", "fedu") else [pytest.mark.slow]) for n in NAMES)],
+    [
+        *((n, "file") for n in NAMES),
+        *(
+            pytest.param(n, "device", marks=[] if n in ("fedavg", "fedu") else [pytest.mark.slow])
+            for n in NAMES
+        ),
+    ],
 )
-def test_resumed_equals_undisturbed(name: str, store: str, ragged: Federation, tmp_path: Path) -> None:
+def test_resumed_equals_undisturbed(
+    name: str, store: str, ragged: Federation, tmp_path: Path
+) -> None:
     for part in ("whole", "first", "second", "run"):
         (tmp_path / part).mkdir()
     whole = simulator(name, store, ragged, tmp_path / "whole")
@@ -45,7 +63,9 @@ def test_resumed_equals_undisturbed(name: str, store: str, ragged: Federation, t
         run_to(first, t)
         checkpoints.write(first)
     second = simulator(name, store, ragged, tmp_path / "second")
-    assert Checkpoints(tmp_path / "run", "same", {}).restore(second, lambda sentence: pytest.fail(sentence))
+    assert Checkpoints(tmp_path / "run", "same", {}).restore(
+        second, lambda sentence: pytest.fail(sentence)
+    )
     assert second.t == 2
     assert bits(second) == bits(first)
     run_to(second, 4)

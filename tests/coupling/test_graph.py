@@ -18,7 +18,9 @@ from coterie import Federation, Graph, InvalidInput, graph
 @st.composite
 def matrices(draw: Any) -> np.ndarray:
     n = draw(st.integers(1, 9))
-    upper = np.triu(draw(arrays(np.float64, (n, n), elements=st.one_of(st.just(0.0), st.floats(1e-3, 10)))), 1)
+    upper = np.triu(
+        draw(arrays(np.float64, (n, n), elements=st.one_of(st.just(0.0), st.floats(1e-3, 10)))), 1
+    )
     return np.asarray(upper + upper.T)
 
 
@@ -45,9 +47,13 @@ def test_the_table_and_the_neighbours_are_the_matrix(a: np.ndarray) -> None:
     g = graph.from_matrix(sp.coo_array(a))
     index, weight = g.table()
     back = np.zeros_like(a)
-    np.add.at(back, (np.repeat(np.arange(len(a)), index.shape[1]), index.reshape(-1)), weight.reshape(-1))
+    np.add.at(
+        back, (np.repeat(np.arange(len(a)), index.shape[1]), index.reshape(-1)), weight.reshape(-1)
+    )
     np.testing.assert_array_equal(back, a)
-    assert (index[weight == 0] == np.nonzero(weight == 0)[0]).all(), "padding points at the client itself"
+    assert (index[weight == 0] == np.nonzero(weight == 0)[0]).all(), (
+        "padding points at the client itself"
+    )
     assert index.shape[1] == max(1, (a > 0).sum(1).max())
     for k in range(len(a)):
         who, how = g.neighbours(k)
@@ -76,7 +82,18 @@ def _with(k: int, l: int, value: float) -> np.ndarray:
         ([["a", "b"], ["b", "a"]], "must be a square table of numbers"),
         ([[0, 1], [1]], "square table of numbers"),
     ],
-    ids=["asymmetric", "one way", "negative", "nan", "infinite", "self-loop", "not square", "flat", "text", "ragged rows"],
+    ids=[
+        "asymmetric",
+        "one way",
+        "negative",
+        "nan",
+        "infinite",
+        "self-loop",
+        "not square",
+        "flat",
+        "text",
+        "ragged rows",
+    ],
 )
 def test_bad_matrices_are_refused_with_one_sentence(matrix: Any, says: str) -> None:
     with pytest.raises(InvalidInput, match=says) as caught:
@@ -102,7 +119,9 @@ def test_named_shapes(n: int) -> None:
 
 
 def test_the_norm_of_a_large_graph_agrees_with_the_known_spectrum() -> None:
-    g = graph.ring(1000)  # more than are solved densely; eigenvalues 2 − 2cos(2πj/N), so 4 for even N
+    g = graph.ring(
+        1000
+    )  # more than are solved densely; eigenvalues 2 − 2cos(2πj/N), so 4 for even N
     assert g.laplacian_norm == pytest.approx(4.0, rel=1e-6)
 
 
@@ -122,7 +141,9 @@ def test_nearest_is_symmetric_and_holds_everybodys_choices(n: int, k: int, seed:
 
 
 def test_nearest_takes_no_more_than_asked_when_points_coincide() -> None:
-    """Clients with the same labels have the same point: a client must still choose `neighbours` others, not one more."""
+    """Clients with the same labels have the same point: a client must still choose `neighbours`
+    others, not one more.
+    """
     assert graph.nearest(np.zeros((6, 2)), 1).edges <= 6
     assert graph.nearest(np.repeat([[0.0], [5.0]], 4, axis=0), 2).edges <= 16
 
@@ -131,7 +152,9 @@ def test_nearest_takes_no_more_than_asked_when_points_coincide() -> None:
 def test_random_graphs_follow_their_probability_and_seed(probability: float) -> None:
     g = graph.random_graph(60, probability, seed=4)
     pairs = 60 * 59 / 2
-    assert abs(g.edges - probability * pairs) <= 5 * np.sqrt(pairs * probability * (1 - probability))
+    assert abs(g.edges - probability * pairs) <= 5 * np.sqrt(
+        pairs * probability * (1 - probability)
+    )
     assert (g.weights != graph.random_graph(60, probability, seed=4).weights).nnz == 0
     if 0 < probability < 1:
         assert (g.weights != graph.random_graph(60, probability, seed=5).weights).nnz > 0
@@ -150,14 +173,18 @@ def test_random_weights_couple_every_pair_with_a_weight_below_one() -> None:
 def test_weighted_by_hand() -> None:
     """FedU's "Weighted": 0 small–small, ½ small–large, 1 large–large."""
     a = graph.by_size(np.array([10, 100, 20, 200])).weights.toarray()
-    np.testing.assert_array_equal(a, [[0, 0.5, 0, 0.5], [0.5, 0, 0.5, 1], [0, 0.5, 0, 0.5], [0.5, 1, 0.5, 0]])
+    np.testing.assert_array_equal(
+        a, [[0, 0.5, 0, 0.5], [0.5, 0, 0.5, 1], [0, 0.5, 0, 0.5], [0.5, 1, 0.5, 0]]
+    )
 
 
 def test_similar_by_hand() -> None:
     """FedU's "Similar": 0, ½ or 1 by shared labels (two labels each)."""
     counts = np.array([[5, 5, 0, 0], [9, 1, 0, 0], [0, 3, 3, 0], [0, 0, 2, 2]])
     a = graph.by_labels(counts).weights.toarray()
-    np.testing.assert_array_equal(a, [[0, 1, 0.5, 0], [1, 0, 0.5, 0], [0.5, 0.5, 0, 0.5], [0, 0, 0.5, 0]])
+    np.testing.assert_array_equal(
+        a, [[0, 1, 0.5, 0], [1, 0, 0.5, 0], [0.5, 0.5, 0, 0.5], [0, 0, 0.5, 0]]
+    )
 
 
 def test_every_kind_can_be_built_by_name(ragged: Federation) -> None:

@@ -9,19 +9,35 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from coterie.core.vector import Vector
 from coterie.coupling import penalty
-from coterie.vector import Vector
 
 
 @settings(max_examples=25, deadline=None)
 @given(p=st.sampled_from([1.0, 1.5, 2.0, 3.0]), seed=st.integers(0, 10**6))
 def test_pull_is_the_sum_over_neighbours(p: float, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    own, others, weights = rng.standard_normal(5), rng.standard_normal((4, 5)), rng.uniform(0, 2, 4) * rng.integers(0, 2, 4)
-    expected = sum(w * np.sign(own - m) * np.abs(own - m) ** (p - 1) for w, m in zip(weights, others, strict=True))
+    own, others, weights = (
+        rng.standard_normal(5),
+        rng.standard_normal((4, 5)),
+        rng.uniform(0, 2, 4) * rng.integers(0, 2, 4),
+    )
+    expected = sum(
+        w * np.sign(own - m) * np.abs(own - m) ** (p - 1)
+        for w, m in zip(weights, others, strict=True)
+    )
     with jax.enable_x64(True):
-        np.testing.assert_allclose(penalty.pull(jnp.asarray(own), jnp.asarray(others), jnp.asarray(weights), p), expected, atol=1e-12)
-        tree = penalty.pull(Vector({"a": own[:2], "b": own[2:]}), Vector({"a": others[:, :2], "b": others[:, 2:]}), jnp.asarray(weights), p)
+        np.testing.assert_allclose(
+            penalty.pull(jnp.asarray(own), jnp.asarray(others), jnp.asarray(weights), p),
+            expected,
+            atol=1e-12,
+        )
+        tree = penalty.pull(
+            Vector({"a": own[:2], "b": own[2:]}),
+            Vector({"a": others[:, :2], "b": others[:, 2:]}),
+            jnp.asarray(weights),
+            p,
+        )
         np.testing.assert_allclose(tree.flat(), expected, atol=1e-12)
 
 

@@ -1,4 +1,6 @@
-"""P and Pᵀ: adjoint, unit or orthonormal rows, the promised structure and memory, drawn from a seed."""
+"""P and Pᵀ: adjoint, unit or orthonormal rows, the promised structure and memory, drawn from a
+seed.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,9 @@ from hypothesis import strategies as st
 
 import coterie
 from coterie import InvalidInput
+from coterie.core.vector import Vector
 from coterie.coupling import projection
 from coterie.coupling.projection import Blocks, Projection
-from coterie.vector import Vector
 
 LIKE = Vector({"a": jnp.zeros((3, 5)), "b": jnp.zeros(4), "c": jnp.zeros((2, 2, 2))})
 D = LIKE.size
@@ -37,7 +39,8 @@ def draw(label: str, dsub: int = 10, seed: int = 0) -> Projection:
     return projection.draw(like=LIKE, dsub=dsub, key=jax.random.key(seed), **KINDS[label])
 
 
-# P is an argument of these programs, not part of them: one for every kind and shape, whatever the seed.
+# P is an argument of these programs, not part of them: one for every kind and shape, whatever the
+# seed.
 project = jax.jit(lambda p, x: p(x))
 back = jax.jit(lambda p, v: p.back(v, LIKE))
 columns = jax.jit(lambda p: jax.vmap(lambda row: p(LIKE.like(row)))(jnp.eye(D)))
@@ -54,9 +57,14 @@ def dense(p: Projection) -> np.ndarray:
 def test_back_is_the_adjoint(label: str, seed: int) -> None:
     p = draw(label, seed=seed % 3)
     rng = np.random.default_rng(seed)
-    x, v = LIKE.like(jnp.asarray(rng.standard_normal(D), jnp.float32)), jnp.asarray(rng.standard_normal(p.dsub), jnp.float32)
+    x, v = (
+        LIKE.like(jnp.asarray(rng.standard_normal(D), jnp.float32)),
+        jnp.asarray(rng.standard_normal(p.dsub), jnp.float32),
+    )
     forth, returned = project(p, x), back(p, v)
-    assert float(jnp.vdot(forth, v)) == pytest.approx(float(jnp.vdot(x.flat(), returned.flat())), abs=2e-5)
+    assert float(jnp.vdot(forth, v)) == pytest.approx(
+        float(jnp.vdot(x.flat(), returned.flat())), abs=2e-5
+    )
     assert forth.shape == (p.dsub,)
     assert jax.tree.structure(returned) == jax.tree.structure(LIKE)
     assert [leaf.shape for leaf in returned.leaves] == [leaf.shape for leaf in LIKE.leaves]
@@ -112,7 +120,8 @@ def test_layers_share_the_rows_in_proportion(sizes: list[int], share: float) -> 
     assert sum(rows) == dsub
     assert all(1 <= r <= s for r, s in zip(rows, sizes, strict=True))
     ideal = [dsub * s / sum(sizes) for s in sizes]
-    # Nobody may be more than one row above its share unless the floor of one row put it there; what small layers take, large ones give.
+    # Nobody may be more than one row above its share unless the floor of one row put it there; what
+    # small layers take, large ones give.
     assert all(r <= max(i + 1, 1) for r, i in zip(rows, ideal, strict=True))
 
 
@@ -123,9 +132,14 @@ def test_the_seed_decides(label: str) -> None:
 
 
 @pytest.mark.parametrize("regenerate", [False, True])
-def test_many_blocks_and_few_are_computed_differently_but_alike(regenerate: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_blocks_and_few_are_computed_differently_but_alike(
+    regenerate: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     p = projection.draw("block", LIKE, 10, jax.random.key(0), blocks=4, regenerate=regenerate)
-    x, v = LIKE.like(jax.random.normal(jax.random.key(1), (D,))), jax.random.normal(jax.random.key(2), (10,))
+    x, v = (
+        LIKE.like(jax.random.normal(jax.random.key(1), (D,))),
+        jax.random.normal(jax.random.key(2), (10,)),
+    )
     few = p(x), p.back(v, LIKE).flat()
     monkeypatch.setattr(projection, "UNROLLED", 0)
     for one, other in zip(few, (p(x), p.back(v, LIKE).flat()), strict=True):
@@ -134,8 +148,15 @@ def test_many_blocks_and_few_are_computed_differently_but_alike(regenerate: bool
 
 @pytest.mark.parametrize("dsub", [4, 10, 11])
 def test_regenerated_blocks_are_the_stored_ones(dsub: int) -> None:
-    np.testing.assert_allclose(dense(draw("blocks, regenerated", dsub)), dense(draw("blocks of unequal size", dsub)), rtol=1e-6)
-    kept, drawn = (jax.tree.leaves(draw(label, dsub)) for label in ("blocks of unequal size", "blocks, regenerated"))
+    np.testing.assert_allclose(
+        dense(draw("blocks, regenerated", dsub)),
+        dense(draw("blocks of unequal size", dsub)),
+        rtol=1e-6,
+    )
+    kept, drawn = (
+        jax.tree.leaves(draw(label, dsub))
+        for label in ("blocks of unequal size", "blocks, regenerated")
+    )
     assert sum(leaf.size for leaf in drawn) <= 2
     assert sum(leaf.size for leaf in kept) > 2
 
@@ -147,13 +168,17 @@ def test_rows_of_the_dense_kind_are_gaussian_directions() -> None:
     assert abs(scaled.mean()) < 0.02
     assert scaled.std() == pytest.approx(1, abs=0.01)
     gram = np.asarray(matrix @ matrix.T) - np.eye(200)
-    assert gram.std() == pytest.approx(1 / np.sqrt(400), rel=0.05), "i.i.d. directions have correlations of 1/√d"
+    assert gram.std() == pytest.approx(1 / np.sqrt(400), rel=0.05), (
+        "i.i.d. directions have correlations of 1/√d"
+    )
 
 
 @pytest.mark.parametrize("dsub", [0, -1, D + 1])
 @pytest.mark.parametrize("label", [k for k in KINDS if k != "identity"])
 def test_a_subspace_larger_than_the_space_is_refused(label: str, dsub: int) -> None:
-    with pytest.raises(InvalidInput, match=rf"dsub is {dsub}, but must be a whole number from 1 to d = {D}"):
+    with pytest.raises(
+        InvalidInput, match=rf"dsub is {dsub}, but must be a whole number from 1 to d = {D}"
+    ):
         draw(label, dsub)
 
 
@@ -165,7 +190,9 @@ def test_other_bad_shapes_are_refused(ragged: coterie.Federation) -> None:
     with pytest.raises(InvalidInput, match="did you mean 'dense'"):
         projection.draw("dens", LIKE, 10, jax.random.key(0))
     for name in ("lp-proj", "graph-proj"):
-        with pytest.raises(InvalidInput, match="dsub is 16, but must be a whole number from 1 to d = 15"):
+        with pytest.raises(
+            InvalidInput, match="dsub is 16, but must be a whole number from 1 to d = 15"
+        ):
             coterie.simulate(coterie.get_method(name, {"dsub": 16}), ragged, rounds=1)
 
 
@@ -175,7 +202,10 @@ def test_blocks_never_need_the_memory_of_the_whole_matrix(d: int, dsub: int, k: 
     kept = projection.draw("block", like, dsub, jax.random.key(0), blocks=k)
     assert kept.numbers() <= k * -(-dsub // k) * -(-d // k)
     assert kept.numbers() == pytest.approx(dsub * d / k, rel=0.2)
-    assert projection.draw("block", like, dsub, jax.random.key(0), blocks=k, regenerate=True).numbers() <= 2
+    assert (
+        projection.draw("block", like, dsub, jax.random.key(0), blocks=k, regenerate=True).numbers()
+        <= 2
+    )
 
 
 @pytest.mark.parametrize("regenerate", [False, True])
@@ -188,8 +218,12 @@ def test_a_model_of_resnet_size_is_projected_within_seconds(regenerate: bool) ->
     v = p(x)
     returned = p.back(v, like)
     jax.block_until_ready(returned)
-    assert time.perf_counter() - begun < 20  # about 1 s; a loaded machine gets time, a dense matrix would not fit it
-    assert float(jnp.vdot(returned.flat(), x.flat())) == pytest.approx(float(jnp.vdot(v, v)), rel=1e-3)
+    assert (
+        time.perf_counter() - begun < 20
+    )  # about 1 s; a loaded machine gets time, a dense matrix would not fit it
+    assert float(jnp.vdot(returned.flat(), x.flat())) == pytest.approx(
+        float(jnp.vdot(v, v)), rel=1e-3
+    )
     assert p.numbers() < 600 * 678_794 / 45
     # Rows of unit length in blocks: ‖Px‖² ≈ Σ over rows of (a unit Gaussian direction · x)² ≈ dsub.
     assert float(jnp.vdot(v, v)) == pytest.approx(600, rel=0.25)

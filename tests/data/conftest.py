@@ -1,4 +1,6 @@
-"""Every test has a cache of its own and sees no data folder; those that need real data ask for `real`."""
+"""Every test has a cache of its own and sees no data folder; those that need real data ask for
+`real`.
+"""
 
 from __future__ import annotations
 

@@ -9,22 +9,28 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from coterie.core.errors import InvalidInput
 from coterie.coupling import graph as graphs
 from coterie.data import describe, from_arrays, get_source
 from coterie.data.federation import Federation, Split
 from coterie.data.given import load_named, parse_options
-from coterie.errors import InvalidInput
 
 
 def split(parts: list[list[int]]) -> Split:
     y = np.concatenate([np.array(p, np.int32) for p in parts])
-    return Split(np.zeros((len(y), 2), np.float32), y, np.concatenate([[0], np.cumsum([len(p) for p in parts])]).astype(np.int64))
+    return Split(
+        np.zeros((len(y), 2), np.float32),
+        y,
+        np.concatenate([[0], np.cumsum([len(p) for p in parts])]).astype(np.int64),
+    )
 
 
 def toy() -> Federation:
     """Two clients alike in nothing, a third like both, without test data."""
     train = split([[0, 0, 0, 0], [1, 1, 1, 1], [0, 1]])
-    return Federation("toy", train, split([[], [], []]), split([[0, 0, 1, 1], [1, 1], []]), classes=2)
+    return Federation(
+        "toy", train, split([[], [], []]), split([[0, 0, 1, 1], [1, 1], []]), classes=2
+    )
 
 
 def test_numbers_by_hand() -> None:
@@ -34,7 +40,8 @@ def test_numbers_by_hand() -> None:
     assert d.labels.tolist() == [1, 1, 2]
     # Everybody's distribution is (½, ½): distances ½, ½, 0.
     assert d.heterogeneity == pytest.approx(1 / 3)
-    # Client 0 answers 0 and is right half the time, client 1 always; client 2 has nothing to be tested on.
+    # Client 0 answers 0 and is right half the time, client 1 always; client 2 has nothing to be
+    # tested on.
     assert d.majority == pytest.approx(0.75)
     assert d.majority_weighted == pytest.approx(4 / 6)
     assert d.warning == "Client 2 of 'toy' has no test data and is left out of means."
@@ -78,7 +85,9 @@ def test_the_heat_map_shows_who_has_what() -> None:
     width, height = png_size(same)
     assert width > 500
     assert height > 300
-    swapped = Federation("toy", split([[1, 1, 1, 1], [0, 0, 0, 0], [0, 1]]), toy().validation, toy().test, classes=2)
+    swapped = Federation(
+        "toy", split([[1, 1, 1, 1], [0, 0, 0, 0], [0, 1]]), toy().validation, toy().test, classes=2
+    )
     other = describe.heat_map(swapped)
     assert same == describe.heat_map(toy())
     assert np.abs(imread(BytesIO(same)) - imread(BytesIO(other))).max() > 0.1
@@ -92,7 +101,13 @@ def test_graph_drawings(kind: str) -> None:
 
 def test_regression_pictures() -> None:
     rng = np.random.default_rng(0)
-    fed = from_arrays("t", np.zeros((60, 1), np.float32), rng.normal(size=60).astype(np.float32), np.repeat([0, 1, 2], 20), task="regression")
+    fed = from_arrays(
+        "t",
+        np.zeros((60, 1), np.float32),
+        rng.normal(size=60).astype(np.float32),
+        np.repeat([0, 1, 2], 20),
+        task="regression",
+    )
     png_size(describe.heat_map(fed))
     png_size(describe.graph_drawing(fed, graphs.build("ring", fed)))
 
@@ -107,7 +122,9 @@ def test_the_page_is_self_contained_and_escaped() -> None:
 
 
 def test_key_value_options() -> None:
-    assert parse_options(["clients=20", "split=labels", "mean-size=5", "standardise=false", "alpha=1e-1"]) == {
+    assert parse_options(
+        ["clients=20", "split=labels", "mean-size=5", "standardise=false", "alpha=1e-1"]
+    ) == {
         "clients": 20,
         "split": "labels",
         "mean_size": 5,
@@ -120,12 +137,16 @@ def test_key_value_options() -> None:
 
 def test_own_tables_by_path(tmp_path: Path) -> None:
     file = tmp_path / "readings.csv"
-    file.write_text("1,heat,label\n" + "".join(f"{i % 2},{i},{'ab'[i % 3 > 0]}\n" for i in range(40)))
+    file.write_text(
+        "1,heat,label\n" + "".join(f"{i % 2},{i},{'ab'[i % 3 > 0]}\n" for i in range(40))
+    )
     fed = load_named(str(file), ["client=1", "target=label"], 0)
     assert (fed.name, fed.clients, fed.input_shape) == ("readings", 2, (1,))
     named = load_named("table", [f"path={file}", "client=1", "target=label"], 0)
     np.testing.assert_array_equal(named.train.x, fed.train.x)
-    with pytest.raises(InvalidInput, match="the data set 'digts' is unknown; did you mean 'digits'"):
+    with pytest.raises(
+        InvalidInput, match="the data set 'digts' is unknown; did you mean 'digits'"
+    ):
         load_named("digts", [], 0)
 
 
@@ -134,14 +155,36 @@ def test_show(tmp_path: Path) -> None:
 
     done = CliRunner().invoke(
         app,
-        ["show", "digits", "clients=10", "--graph", "similar", "--out", str(tmp_path), "--rows", "2"],
+        [
+            "show",
+            "digits",
+            "clients=10",
+            "--graph",
+            "similar",
+            "--out",
+            str(tmp_path),
+            "--rows",
+            "2",
+        ],
         env={"COLUMNS": "160"},
         catch_exceptions=False,
     )
     assert done.exit_code == 0
-    for part in ("clients N", "1,797", "labels per client", "majority-class score", "heterogeneity", "similar graph: 10 clients", "… 8 more"):
+    for part in (
+        "clients N",
+        "1,797",
+        "labels per client",
+        "majority-class score",
+        "heterogeneity",
+        "similar graph: 10 clients",
+        "… 8 more",
+    ):
         assert part in done.output
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["digits-graph.png", "digits.html", "digits.png"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "digits-graph.png",
+        "digits.html",
+        "digits.png",
+    ]
     page = (tmp_path / "digits.html").read_text(encoding="utf-8")
     assert page.count("data:image/png;base64,") == 2
 
@@ -150,17 +193,32 @@ def test_show_refuses_by_name(tmp_path: Path) -> None:
     from coterie.cli.data import app
 
     with pytest.raises(InvalidInput, match="'clinets' is unknown; did you mean 'clients'"):
-        CliRunner().invoke(app, ["show", "digits", "clinets=10", "--out", str(tmp_path)], catch_exceptions=False)
+        CliRunner().invoke(
+            app, ["show", "digits", "clinets=10", "--out", str(tmp_path)], catch_exceptions=False
+        )
     (tmp_path / "file").write_text("")
     with pytest.raises(InvalidInput, match="the pictures cannot be written to"):
-        CliRunner().invoke(app, ["show", "digits", "--out", str(tmp_path / "file")], catch_exceptions=False)
+        CliRunner().invoke(
+            app, ["show", "digits", "--out", str(tmp_path / "file")], catch_exceptions=False
+        )
 
 
 def test_list_names_every_source() -> None:
     from coterie.cli.data import app
 
     done = CliRunner().invoke(app, ["list"], env={"COLUMNS": "200"}, catch_exceptions=False)
-    for name in ("mnist", "fashion-mnist", "emnist", "cifar10", "har", "vehicle", "synthetic", "digits", "table", "folder"):
+    for name in (
+        "mnist",
+        "fashion-mnist",
+        "emnist",
+        "cifar10",
+        "har",
+        "vehicle",
+        "synthetic",
+        "digits",
+        "table",
+        "folder",
+    ):
         assert f"│ {name} " in done.output
 
 

@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from coterie.core.errors import InvalidInput
 from coterie.data.download import DownloadFailed, fetch
 from coterie.data.files import Download, Published, either, locate, search
-from coterie.errors import InvalidInput
 
 BODY = np.random.default_rng(0).bytes(300_000)
 SHA = "sha256:" + hashlib.sha256(BODY).hexdigest()
@@ -104,7 +104,9 @@ def test_resumes_where_the_connection_broke(site: Site, tmp_path: Path) -> None:
 def test_a_later_run_resumes_too(site: Site, tmp_path: Path) -> None:
     site.files["a.bin"] = BODY
     site.break_after = [100_000, 100_000]
-    with pytest.raises(DownloadFailed, match=r"a\.bin could not be downloaded from http://127\.0\.0\.1.*: "):
+    with pytest.raises(
+        DownloadFailed, match=r"a\.bin could not be downloaded from http://127\.0\.0\.1.*: "
+    ):
         fetch((f"{site.url}/a.bin",), "a.bin", tmp_path, SHA)
     assert not (tmp_path / "a.bin").exists()
     assert 0 < (tmp_path / "a.bin.part").stat().st_size < len(BODY)
@@ -143,7 +145,12 @@ def test_wrong_content_twice_is_one_sentence_and_leaves_nothing(site: Site, tmp_
 
 def test_second_try_goes_to_the_mirror(site: Site, tmp_path: Path) -> None:
     site.files["mirror/a.bin"] = BODY
-    assert fetch((f"{site.url}/gone/a.bin", f"{site.url}/mirror/a.bin"), "a.bin", tmp_path, SHA).read_bytes() == BODY
+    assert (
+        fetch(
+            (f"{site.url}/gone/a.bin", f"{site.url}/mirror/a.bin"), "a.bin", tmp_path, SHA
+        ).read_bytes()
+        == BODY
+    )
 
 
 def test_not_found_says_the_status(site: Site, tmp_path: Path) -> None:
@@ -169,22 +176,45 @@ def _tar(members: dict[str, bytes]) -> bytes:
     return out.getvalue()
 
 
-def _published(site: Site, file: str, data: bytes, members: dict[str, str | None], hash: str | None = None) -> Published:
+def _published(
+    site: Site, file: str, data: bytes, members: dict[str, str | None], hash: str | None = None
+) -> Published:
     site.files[file] = data
-    return Published("Toy", tuple(members), ("toy",), "http://toy.example/", (Download((f"{site.url}/{file}",), file, hash, members),))
+    return Published(
+        "Toy",
+        tuple(members),
+        ("toy",),
+        "http://toy.example/",
+        (Download((f"{site.url}/{file}",), file, hash, members),),
+    )
 
 
-@pytest.mark.parametrize("pack", [_zip, _tar, lambda m: _zip({"inner.zip": _zip(m)})], ids=["zip", "tar", "zip in zip"])
-def test_archives_are_unpacked_checked_and_removed(site: Site, own_cache: Path, pack: object) -> None:
-    content = pack({"Top Folder/train/x.txt": b"12", "Top Folder/extra.exe": b"no", "../evil.txt": b"no"})  # type: ignore[operator]
+@pytest.mark.parametrize(
+    "pack", [_zip, _tar, lambda m: _zip({"inner.zip": _zip(m)})], ids=["zip", "tar", "zip in zip"]
+)
+def test_archives_are_unpacked_checked_and_removed(
+    site: Site, own_cache: Path, pack: object
+) -> None:
+    content = pack(
+        {"Top Folder/train/x.txt": b"12", "Top Folder/extra.exe": b"no", "../evil.txt": b"no"}
+    )  # type: ignore[operator]
     toy = _published(site, "toy.bin", content, {"train/x.txt": hashlib.sha256(b"12").hexdigest()})
     assert locate(toy)["train/x.txt"].read_bytes() == b"12"
-    assert sorted(str(p.relative_to(own_cache)) for p in own_cache.rglob("*") if p.is_file()) == ["toy/train/x.txt"]
+    assert sorted(str(p.relative_to(own_cache)) for p in own_cache.rglob("*") if p.is_file()) == [
+        "toy/train/x.txt"
+    ]
 
 
-def test_an_archive_with_other_members_is_fetched_twice_then_refused(site: Site, own_cache: Path) -> None:
-    toy = _published(site, "toy.zip", _zip({"x.txt": b"13"}), {"x.txt": hashlib.sha256(b"12").hexdigest()})
-    with pytest.raises(InvalidInput, match=r"Toy is not on this machine .*x\.txt in the archive has a wrong checksum"):
+def test_an_archive_with_other_members_is_fetched_twice_then_refused(
+    site: Site, own_cache: Path
+) -> None:
+    toy = _published(
+        site, "toy.zip", _zip({"x.txt": b"13"}), {"x.txt": hashlib.sha256(b"12").hexdigest()}
+    )
+    with pytest.raises(
+        InvalidInput,
+        match=r"Toy is not on this machine .*x\.txt in the archive has a wrong checksum",
+    ):
         locate(toy)
     assert len(site.asked) == 2
     assert not any(p.is_file() for p in own_cache.rglob("*"))
@@ -228,15 +258,34 @@ def test_absent_files_are_named_with_their_place_and_home(own_cache: Path) -> No
     with pytest.raises(InvalidInput) as caught:
         locate(toy)
     text = str(caught.value)
-    for part in ("Toy is not on this machine", "x.txt, y.txt", str(own_cache / "toy"), "http://toy.example/", "COTERIE_DATA", "data_dir"):
+    for part in (
+        "Toy is not on this machine",
+        "x.txt, y.txt",
+        str(own_cache / "toy"),
+        "http://toy.example/",
+        "COTERIE_DATA",
+        "data_dir",
+    ):
         assert part in text
     assert "\n" not in text
 
 
 def test_offline_is_one_sentence(own_cache: Path) -> None:
     # Port 9 of this machine: nobody listens, as on a machine without a network.
-    toy = Published("Toy", ("x.txt",), ("toy",), "http://toy.example/", (Download(("http://127.0.0.1:9/x.txt",), "x.txt", SHA),))
-    with pytest.raises(InvalidInput, match=r"Toy is not on this machine \(x\.txt could not be downloaded from .*: there is no connection\)"):
+    toy = Published(
+        "Toy",
+        ("x.txt",),
+        ("toy",),
+        "http://toy.example/",
+        (Download(("http://127.0.0.1:9/x.txt",), "x.txt", SHA),),
+    )
+    with pytest.raises(
+        InvalidInput,
+        match=(
+            r"Toy is not on this machine \(x\.txt could not be downloaded from .*: there is no"
+            r" connection\)"
+        ),
+    ):
         locate(toy)
     with pytest.raises(InvalidInput, match="downloading is switched off"):
         locate(toy, download=False)

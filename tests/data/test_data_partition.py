@@ -1,4 +1,6 @@
-"""Splitting rules: every sample at most once, labels and sizes as promised, nothing global touched."""
+"""Splitting rules: every sample at most once, labels and sizes as promised, nothing global
+touched.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from coterie.core.errors import InvalidInput
 from coterie.data import from_arrays, get_source, partition, standardise, warn_without_test
 from coterie.data.federation import Federation, cut
-from coterie.errors import InvalidInput
 
 MNIST_COUNTS = [6903, 7877, 6990, 7141, 6824, 6313, 6876, 7293, 6825, 6958]
 """Samples per digit, training and test file together."""
@@ -25,11 +27,15 @@ def sizes_of(owner: np.ndarray, clients: int) -> np.ndarray:
     return np.bincount(owner[owner >= 0], minlength=clients)
 
 
-labels = st.integers(2, 6).flatmap(lambda c: st.lists(st.integers(0, c - 1), min_size=c * 12, max_size=160).map(np.array))
+labels = st.integers(2, 6).flatmap(
+    lambda c: st.lists(st.integers(0, c - 1), min_size=c * 12, max_size=160).map(np.array)
+)
 seeds = st.integers(0, 2**31)
 
 
-@given(st.integers(0, 5000), st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=40), st.integers(0, 9))
+@given(
+    st.integers(0, 5000), st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=40), st.integers(0, 9)
+)
 def test_apportion_is_exact(total: int, weights: list[float], minimum: int) -> None:
     if len(weights) * minimum > total:
         with pytest.raises(InvalidInput, match="there are only"):
@@ -44,7 +50,9 @@ def test_apportion_is_exact(total: int, weights: list[float], minimum: int) -> N
 
 
 @given(st.integers(1, 400), st.integers(1, 20), st.sampled_from(partition.SIZES), seeds)
-def test_iid_gives_every_sample_to_one_client(samples: int, clients: int, kind: str, seed: int) -> None:
+def test_iid_gives_every_sample_to_one_client(
+    samples: int, clients: int, kind: str, seed: int
+) -> None:
     if samples < clients:
         return
     weights = partition.size_weights(kind, clients, rng(seed))
@@ -54,11 +62,18 @@ def test_iid_gives_every_sample_to_one_client(samples: int, clients: int, kind: 
 
 
 @given(labels, st.integers(1, 8), st.integers(1, 6), st.sampled_from(partition.SIZES), seeds)
-def test_labels_per_client_keeps_its_promise(y: np.ndarray, clients: int, k: int, kind: str, seed: int) -> None:
+def test_labels_per_client_keeps_its_promise(
+    y: np.ndarray, clients: int, k: int, kind: str, seed: int
+) -> None:
     classes, counts = np.unique(y, return_counts=True)
     weights = partition.size_weights(kind, clients, rng(seed))
     if k > len(classes):
-        with pytest.raises(InvalidInput, match=f"{k} labels per client are asked for, but the data has only {len(classes)} labels"):
+        with pytest.raises(
+            InvalidInput,
+            match=(
+                f"{k} labels per client are asked for, but the data has only {len(classes)} labels"
+            ),
+        ):
             partition.labels_per_client(y, clients, k, k, rng(seed), weights=weights)
         return
     if counts.min() < clients:
@@ -72,12 +87,16 @@ def test_labels_per_client_keeps_its_promise(y: np.ndarray, clients: int, k: int
     assert sum(held) == clients * k
     assert max(held) - min(held) <= 1  # dealt in turn
     for c, n in zip(classes, held, strict=True):
-        assert n == 0 or np.all(owner[y == c] >= 0)  # a label that somebody holds is given out whole
+        assert n == 0 or np.all(
+            owner[y == c] >= 0
+        )  # a label that somebody holds is given out whole
 
 
 @settings(max_examples=60)
 @given(labels, st.integers(1, 12), st.floats(1e-8, 1e4), st.integers(1, 5), seeds)
-def test_dirichlet_always_ends_with_the_minimum(y: np.ndarray, clients: int, alpha: float, minimum: int, seed: int) -> None:
+def test_dirichlet_always_ends_with_the_minimum(
+    y: np.ndarray, clients: int, alpha: float, minimum: int, seed: int
+) -> None:
     if clients * minimum > len(y):
         with pytest.raises(InvalidInput, match=f"the data has only {len(y)} samples"):
             partition.dirichlet(y, clients, alpha, rng(seed), minimum=minimum)
@@ -150,7 +169,9 @@ def test_size_rules() -> None:
     assert pareto.min() >= 1
     # P(w > 10) = 10^-2 for the exponent 2
     assert abs((pareto > 10).mean() - 0.01) < 0.003
-    with pytest.raises(InvalidInput, match="the size rule 'lognormal' is unknown; did you mean 'log-normal'"):
+    with pytest.raises(
+        InvalidInput, match="the size rule 'lognormal' is unknown; did you mean 'log-normal'"
+    ):
         partition.size_weights("lognormal", 3, rng())
 
 
@@ -160,11 +181,13 @@ def test_natural() -> None:
     assert names == ["2", "3", "11"]
 
 
-# ---- the papers' splits -----------------------------------------------------------------------------------------------------------------
+# ---- the papers' splits --------------------------------------------------------------------------
 
 
 def test_fedu_mnist_table_ii() -> None:
-    """61,866 samples, mean 619 (618.66), standard deviation 343.8: Table II of the paper, from MNIST's label counts alone."""
+    """61,866 samples, mean 619 (618.66), standard deviation 343.8: Table II of the paper, from
+    MNIST's label counts alone.
+    """
     y = np.repeat(np.arange(10), MNIST_COUNTS)
     owner = partition.fedu(y)
     sizes = sizes_of(owner, 100)
@@ -176,7 +199,9 @@ def test_fedu_mnist_table_ii() -> None:
     # Each client's first ten of a label come before anybody's further ones.
     for label in range(10):
         first = owner[y == label][:200]
-        assert [k for k, _ in _runs(first)] == [u for u in range(100) if label in (u % 10, (u + 1) % 10)]
+        assert [k for k, _ in _runs(first)] == [
+            u for u in range(100) if label in (u % 10, (u + 1) % 10)
+        ]
         assert {n for _, n in _runs(first)} == {10}
 
 
@@ -188,7 +213,9 @@ def _runs(values: np.ndarray) -> list[tuple[int, int]]:
 def test_fedu_does_not_depend_on_the_order_of_samples_for_its_sizes() -> None:
     y = np.repeat(np.arange(10), MNIST_COUNTS)
     shuffled = rng(5).permutation(y)
-    np.testing.assert_array_equal(sizes_of(partition.fedu(shuffled), 100), sizes_of(partition.fedu(y), 100))
+    np.testing.assert_array_equal(
+        sizes_of(partition.fedu(shuffled), 100), sizes_of(partition.fedu(y), 100)
+    )
 
 
 def test_fedu_cifar_table_ii() -> None:
@@ -204,7 +231,9 @@ def test_fedu_cifar_table_ii() -> None:
 
 
 def test_pfedme_mnist_sizes() -> None:
-    """20 clients, 2 labels; with a quarter for testing, training sizes from 1,165 to 3,834 as the paper says."""
+    """20 clients, 2 labels; with a quarter for testing, training sizes from 1,165 to 3,834 as the
+    paper says.
+    """
     y = np.repeat(np.arange(10), MNIST_COUNTS)
     owner = partition.pfedme(y)
     sizes = sizes_of(owner, 20)
@@ -219,7 +248,10 @@ def test_pfedme_mnist_sizes() -> None:
     ("call", "why"),
     [
         (lambda y: partition.fedu(y, 15), "needs a multiple of 10"),
-        (lambda y: partition.fedu(y, 100, 11), "11 labels per client are asked for, but the data has only 10 labels"),
+        (
+            lambda y: partition.fedu(y, 100, 11),
+            "11 labels per client are asked for, but the data has only 10 labels",
+        ),
         (lambda y: partition.fedu(y[::50], 100), "too few for 100 clients"),
         (lambda y: partition.pfedme(y, 7), "needs 2 · clients to be a multiple"),
         (lambda y: partition.pfedme(y[::2000], 20), "too few for 20 clients"),
@@ -256,11 +288,19 @@ def test_nothing_depends_on_or_moves_the_global_generators() -> None:
         np.testing.assert_array_equal(a, b)
 
 
-# ---- cutting, down-sampling, scaling ----------------------------------------------------------------------------------------------------
+# ---- cutting, down-sampling, scaling -------------------------------------------------------------
 
 
-@given(st.lists(st.integers(-1, 5), min_size=1, max_size=120), st.floats(0, 0.45), st.floats(0, 0.45), seeds, st.booleans())
-def test_cut_is_disjoint_and_complete(owner: list[int], validation: float, test: float, seed: int, whole: bool) -> None:
+@given(
+    st.lists(st.integers(-1, 5), min_size=1, max_size=120),
+    st.floats(0, 0.45),
+    st.floats(0, 0.45),
+    seeds,
+    st.booleans(),
+)
+def test_cut_is_disjoint_and_complete(
+    owner: list[int], validation: float, test: float, seed: int, whole: bool
+) -> None:
     client = np.array(owner)
     if client.max() < 0:
         with pytest.raises(InvalidInput, match="no sample is assigned to any client"):
@@ -306,7 +346,9 @@ def test_downsample_as_an_option_and_refused_values() -> None:
     full = get_source("digits").load(0)
     poor = fed.facts["downsampled"]
     assert len(poor) == 10
-    np.testing.assert_array_equal(fed.train.sizes[poor], [max(1, round(0.2 * s)) for s in full.train.sizes[poor]])
+    np.testing.assert_array_equal(
+        fed.train.sizes[poor], [max(1, round(0.2 * s)) for s in full.train.sizes[poor]]
+    )
     for bad in ({"share": 0.0}, {"share": 1.5}, {"clients": -0.1}):
         with pytest.raises(InvalidInput, match="down-sampled"):
             partition.downsample(full, **bad)
@@ -339,7 +381,7 @@ def test_clients_without_test_data_are_named() -> None:
     assert warn_without_test(numbered()) == ""
 
 
-# ---- Synthetic in the papers' sizes -----------------------------------------------------------------------------------------------------
+# ---- Synthetic in the papers' sizes --------------------------------------------------------------
 
 
 def total(fed: Federation) -> np.ndarray:
@@ -347,21 +389,31 @@ def total(fed: Federation) -> np.ndarray:
 
 
 def test_synthetic_sizes_of_the_papers() -> None:
-    pfedme = total(get_source("synthetic", {"alpha": 0.5, "beta": 0.5, "sizes": "pfedme", "features": 2}).load(7))
+    pfedme = total(
+        get_source("synthetic", {"alpha": 0.5, "beta": 0.5, "sizes": "pfedme", "features": 2}).load(
+            7
+        )
+    )
     assert len(pfedme) == 100
     assert pfedme.min() == 250
     assert pfedme.max() == 25_810
     lp_proj = total(get_source("synthetic", {"sizes": "lp-proj", "features": 2}).load(7))
     assert lp_proj.mean() == 202
     assert lp_proj.min() >= 50
-    fedprox = total(get_source("synthetic", {"sizes": "fedprox", "clients": 4000, "features": 1}).load(7))
+    fedprox = total(
+        get_source("synthetic", {"sizes": "fedprox", "clients": 4000, "features": 1}).load(7)
+    )
     assert fedprox.min() >= 50
     assert abs(np.median(fedprox - 50) - np.exp(4)) < 5
 
 
 def test_synthetic_paper_protocol_is_pfedmes_data() -> None:
-    fed = get_source("synthetic", {"alpha": 0.5, "beta": 0.5, "protocol": "paper", "clients": 10}).load(0)
-    again = get_source("synthetic", {"alpha": 0.5, "beta": 0.5, "protocol": "paper", "clients": 10}).load(1)
+    fed = get_source(
+        "synthetic", {"alpha": 0.5, "beta": 0.5, "protocol": "paper", "clients": 10}
+    ).load(0)
+    again = get_source(
+        "synthetic", {"alpha": 0.5, "beta": 0.5, "protocol": "paper", "clients": 10}
+    ).load(1)
     legacy = np.random.RandomState(0)
     sizes = (legacy.lognormal(4, 2, 10).astype(int) + 50) * 5
     np.testing.assert_array_equal(total(fed), sizes)
@@ -369,6 +421,9 @@ def test_synthetic_paper_protocol_is_pfedmes_data() -> None:
     assert len(fed.validation) == 0
     # The same samples under another seed, cut otherwise.
     for k in range(10):
-        both = [np.sort(np.concatenate([f.train.client(k)[0][:, 0], f.test.client(k)[0][:, 0]])) for f in (fed, again)]
+        both = [
+            np.sort(np.concatenate([f.train.client(k)[0][:, 0], f.test.client(k)[0][:, 0]]))
+            for f in (fed, again)
+        ]
         np.testing.assert_array_equal(*both)
     assert not np.array_equal(fed.train.x, again.train.x)

@@ -14,9 +14,9 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
+from coterie.core.errors import InvalidInput
 from coterie.data import cache, cifar10, emnist, get_source, har, idx, mnist
 from coterie.data.files import read_bytes
-from coterie.errors import InvalidInput
 
 
 def idx_bytes(a: np.ndarray) -> bytes:
@@ -31,10 +31,15 @@ def test_idx_plain_and_gz(tmp_path: Path) -> None:
     np.testing.assert_array_equal(idx.read_idx(tmp_path / "packed.gz"), a)
 
 
-@pytest.mark.parametrize("damage", [lambda b: b[:-1], lambda b: b + b"x", lambda b: b[:6], lambda b: b"PK" + b[2:], lambda b: b""])
+@pytest.mark.parametrize(
+    "damage",
+    [lambda b: b[:-1], lambda b: b + b"x", lambda b: b[:6], lambda b: b"PK" + b[2:], lambda b: b""],
+)
 def test_damaged_idx_is_refused(tmp_path: Path, damage: object) -> None:
     (tmp_path / "f").write_bytes(damage(idx_bytes(np.zeros((2, 3)))))  # type: ignore[operator]
-    with pytest.raises(InvalidInput, match=r"is corrupt or cut short .*; delete it and get it again"):
+    with pytest.raises(
+        InvalidInput, match=r"is corrupt or cut short .*; delete it and get it again"
+    ):
         idx.read_idx(tmp_path / "f")
 
 
@@ -52,14 +57,18 @@ def write_mnist(folder: Path, counts: tuple[int, int], classes: int = 10) -> Non
     rng = np.random.default_rng(1)
     folder.mkdir(parents=True)
     for name, count in zip(("train", "t10k"), counts, strict=True):
-        (folder / f"{name}-images-idx3-ubyte").write_bytes(idx_bytes(rng.integers(0, 256, (count, 28, 28))))
+        (folder / f"{name}-images-idx3-ubyte").write_bytes(
+            idx_bytes(rng.integers(0, 256, (count, 28, 28)))
+        )
         (folder / f"{name}-labels-idx1-ubyte").write_bytes(idx_bytes(np.arange(count) % classes))
 
 
 def test_small_mnist_like_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mnist, "COUNTS", (400, 100))
     write_mnist(tmp_path / "mnist", (400, 100))
-    fed = get_source("mnist", {"data_dir": str(tmp_path), "clients": 10, "split": "labels", "download": False}).load(0)
+    fed = get_source(
+        "mnist", {"data_dir": str(tmp_path), "clients": 10, "split": "labels", "download": False}
+    ).load(0)
     assert fed.clients == 10
     assert fed.input_shape == (784,)
     assert (fed.label_counts() > 0).sum(1).tolist() == [2] * 10
@@ -67,7 +76,16 @@ def test_small_mnist_like_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     np.testing.assert_allclose(fed.train.x.mean(0), 0, atol=1e-5)
     np.testing.assert_allclose(fed.train.x.std(0), 1, atol=1e-4)
     assert np.abs(fed.test.x.mean(0)).max() > 0.05
-    image = get_source("mnist", {"data_dir": str(tmp_path), "clients": 10, "split": "iid", "shape": "image", "standardise": False}).load(0)
+    image = get_source(
+        "mnist",
+        {
+            "data_dir": str(tmp_path),
+            "clients": 10,
+            "split": "iid",
+            "shape": "image",
+            "standardise": False,
+        },
+    ).load(0)
     assert image.input_shape == (28, 28, 1)
     assert image.train.x.min() >= 0
     assert 0.9 < image.train.x.max() <= 1
@@ -75,11 +93,16 @@ def test_small_mnist_like_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_other_counts_are_refused(tmp_path: Path) -> None:
     write_mnist(tmp_path / "mnist", (400, 100))
-    with pytest.raises(InvalidInput, match=r"MNIST has 60,000 pictures of 28×28 there; they are not the published files"):
+    with pytest.raises(
+        InvalidInput,
+        match=r"MNIST has 60,000 pictures of 28×28 there; they are not the published files",
+    ):
         get_source("mnist", {"data_dir": str(tmp_path)}).load(0)
 
 
-def test_mnist_in_place_of_fashion_mnist_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mnist_in_place_of_fashion_mnist_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(mnist, "COUNTS", (404, 100))
     write_mnist(tmp_path / "own", (404, 100))
     with pytest.raises(InvalidInput, match="classes of different sizes"):
@@ -90,11 +113,27 @@ def test_emnist_stands_upright(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(emnist.COUNTS, "balanced", (470, 94))
     rng = np.random.default_rng(1)
     (tmp_path / "emnist").mkdir()
-    images = {"train": rng.integers(0, 256, (470, 28, 28)), "test": rng.integers(0, 256, (94, 28, 28))}
+    images = {
+        "train": rng.integers(0, 256, (470, 28, 28)),
+        "test": rng.integers(0, 256, (94, 28, 28)),
+    }
     for part, x in images.items():
-        (tmp_path / "emnist" / f"emnist-balanced-{part}-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx_bytes(x), 1))
-        (tmp_path / "emnist" / f"emnist-balanced-{part}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx_bytes(np.arange(len(x)) % 47)))
-    source = get_source("emnist", {"variant": "balanced", "data_dir": str(tmp_path), "clients": 10, "labels": 5, "mean_size": 20})
+        (tmp_path / "emnist" / f"emnist-balanced-{part}-images-idx3-ubyte.gz").write_bytes(
+            gzip.compress(idx_bytes(x), 1)
+        )
+        (tmp_path / "emnist" / f"emnist-balanced-{part}-labels-idx1-ubyte.gz").write_bytes(
+            gzip.compress(idx_bytes(np.arange(len(x)) % 47))
+        )
+    source = get_source(
+        "emnist",
+        {
+            "variant": "balanced",
+            "data_dir": str(tmp_path),
+            "clients": 10,
+            "labels": 5,
+            "mean_size": 20,
+        },
+    )
     x, y = source.pictures()  # type: ignore[attr-defined]
     np.testing.assert_array_equal(x[3, :, :, 0], images["train"][3].T)
     np.testing.assert_array_equal(x[470, :, :, 0], images["test"][0].T)
@@ -104,29 +143,41 @@ def test_emnist_stands_upright(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert fed.facts["labels"][36:38] == ["a", "b"]
     assert ((fed.label_counts() > 0).sum(1) <= 5).all()
     assert abs(sum(len(s) for s in fed.splits) - 200) <= 10
-    with pytest.raises(InvalidInput, match=r"EMNIST \(byclass\) is not on this machine .*nist\.gov"):
+    with pytest.raises(
+        InvalidInput, match=r"EMNIST \(byclass\) is not on this machine .*nist\.gov"
+    ):
         get_source("emnist", {"download": False}).load(0)
 
 
-# ---- CIFAR-10 ---------------------------------------------------------------------------------------------------------------------------
+# ---- CIFAR-10 ------------------------------------------------------------------------------------
 
 
 def batch_bytes(n: int, *, seed: int = 0, **changes: object) -> bytes:
     """A batch as Python 2 wrote it: byte strings as keys, an array of bytes, a list of ints."""
     rng = np.random.default_rng(seed)
-    batch = {b"batch_label": b"one", b"labels": rng.integers(0, 10, n).tolist(), b"data": rng.integers(0, 256, (n, 3072), dtype=np.uint8)}
+    batch = {
+        b"batch_label": b"one",
+        b"labels": rng.integers(0, 10, n).tolist(),
+        b"data": rng.integers(0, 256, (n, 3072), dtype=np.uint8),
+    }
     batch |= {k.encode(): v for k, v in changes.items()}
     return _python2(batch)
 
 
 def _python2(value: object) -> bytes:
-    """Protocol 2 with bytes written as Python 2 strings (opcodes SHORT_BINSTRING and BINSTRING), which Python 3 does not write by itself."""
+    """Protocol 2 with bytes written as Python 2 strings (opcodes SHORT_BINSTRING and BINSTRING),
+    which Python 3 does not write by itself.
+    """
 
     class Writer(pickle._Pickler):  # type: ignore[name-defined]
         dispatch: ClassVar = dict(pickle._Pickler.dispatch)  # type: ignore[attr-defined]
 
         def save_bytes(self, data: bytes) -> None:
-            self.write(b"U" + bytes([len(data)]) + data if len(data) < 256 else b"T" + struct.pack("<i", len(data)) + data)
+            self.write(
+                b"U" + bytes([len(data)]) + data
+                if len(data) < 256
+                else b"T" + struct.pack("<i", len(data)) + data
+            )
             self.memoize(data)
 
         dispatch[bytes] = save_bytes
@@ -142,7 +193,9 @@ def test_cifar_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder.mkdir(parents=True)
     for i, name in enumerate(cifar10.BATCHES):
         (folder / f"{name}.gz").write_bytes(gzip.compress(batch_bytes(50, seed=i)))
-    fed = get_source("cifar10", {"data_dir": str(tmp_path), "split": "iid", "clients": 6, "standardise": False}).load(0)
+    fed = get_source(
+        "cifar10", {"data_dir": str(tmp_path), "split": "iid", "clients": 6, "standardise": False}
+    ).load(0)
     assert fed.input_shape == (32, 32, 3)
     assert sum(len(s) for s in fed.splits) == 300
     # Channels come one after the other in the file; here the last axis is the colour.
@@ -153,7 +206,9 @@ def test_cifar_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "data_batch_3.gz").unlink()
     with pytest.raises(InvalidInput, match="CIFAR-10 is not on this machine"):
         get_source("cifar10", {"data_dir": str(tmp_path), "download": False}).load(0)
-    some = get_source("cifar10", {"data_dir": str(tmp_path), "partial": True, "split": "iid", "clients": 5}).load(0)
+    some = get_source(
+        "cifar10", {"data_dir": str(tmp_path), "partial": True, "split": "iid", "clients": 5}
+    ).load(0)
     assert sum(len(s) for s in some.splits) == 250
 
 
@@ -185,14 +240,16 @@ def test_a_hostile_pickle_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
         (lambda: pickle.dumps([1, 2]), "it is not a batch"),
     ],
 )
-def test_damaged_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: object, why: str) -> None:
+def test_damaged_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: object, why: str
+) -> None:
     monkeypatch.setattr(cifar10, "PER_BATCH", 50)
     (tmp_path / "b").write_bytes(content())  # type: ignore[operator]
     with pytest.raises(InvalidInput, match=why):
         cifar10.read_batch(tmp_path / "b")
 
 
-# ---- HAR and Vehicle --------------------------------------------------------------------------------------------------------------------
+# ---- HAR and Vehicle -----------------------------------------------------------------------------
 
 
 def write_har(folder: Path, rows: dict[str, int]) -> None:
@@ -201,7 +258,11 @@ def write_har(folder: Path, rows: dict[str, int]) -> None:
         (folder / part).mkdir(parents=True)
         np.savetxt(folder / part / f"X_{part}.txt", rng.uniform(-1, 1, (n, 561)), fmt="%16.7e")
         np.savetxt(folder / part / f"y_{part}.txt", 1 + np.arange(n) % 6, fmt="%d")
-        np.savetxt(folder / part / f"subject_{part}.txt", 1 + np.arange(n) % (21 if part == "train" else 30), fmt="%d")
+        np.savetxt(
+            folder / part / f"subject_{part}.txt",
+            1 + np.arange(n) % (21 if part == "train" else 30),
+            fmt="%d",
+        )
 
 
 def test_har_has_one_client_per_person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,7 +293,10 @@ def test_vehicle_from_the_authors_folders(tmp_path: Path) -> None:
             place = tmp_path / "vehicle" / run / f"s{sensor}"
             place.mkdir(parents=True)
             for kind in ("acoustic", "seismic"):
-                np.savetxt(place / f"{run}_{kind}_feat.txt", rng.normal(size=(8, 52)) + 100 * (kind == "seismic"))
+                np.savetxt(
+                    place / f"{run}_{kind}_feat.txt",
+                    rng.normal(size=(8, 52)) + 100 * (kind == "seismic"),
+                )
     fed = get_source("vehicle", {"data_dir": str(tmp_path), "standardise": False}).load(0)
     assert fed.clients == 3
     assert fed.facts["clients"] == ["sensor 1", "sensor 2", "sensor 11"]
@@ -257,10 +321,20 @@ def test_vehicle_from_mat_json_and_npz_agree(tmp_path: Path) -> None:
     savemat(tmp_path / "mat" / "vehicle.mat", {"X": cells_x, "Y": cells_y})
     (tmp_path / "json").mkdir()
     users = {f"f_{k:05d}": {"x": xs[k].tolist(), "y": [[int(v)] for v in ys[k]]} for k in range(2)}
-    (tmp_path / "json" / "mytrain.json").write_text(json.dumps({"users": list(users), "user_data": users, "num_samples": [9, 12]}))
+    (tmp_path / "json" / "mytrain.json").write_text(
+        json.dumps({"users": list(users), "user_data": users, "num_samples": [9, 12]})
+    )
     (tmp_path / "npz").mkdir()
-    np.savez(tmp_path / "npz" / "vehicle_part.npz", X=np.concatenate(xs), y=np.concatenate(ys), client=[0] * 9 + [1] * 12)
-    feds = [get_source("vehicle", {"data_dir": str(tmp_path / form)}).load(5) for form in ("mat", "json", "npz")]
+    np.savez(
+        tmp_path / "npz" / "vehicle_part.npz",
+        X=np.concatenate(xs),
+        y=np.concatenate(ys),
+        client=[0] * 9 + [1] * 12,
+    )
+    feds = [
+        get_source("vehicle", {"data_dir": str(tmp_path / form)}).load(5)
+        for form in ("mat", "json", "npz")
+    ]
     for fed in feds:
         assert sum(s.sizes for s in fed.splits).tolist() == [9, 12]
         np.testing.assert_array_equal(fed.train.x, feds[0].train.x)
@@ -273,7 +347,7 @@ def test_vehicle_from_mat_json_and_npz_agree(tmp_path: Path) -> None:
         get_source("vehicle", {"data_dir": str(tmp_path / "none")}).load(0)
 
 
-# ---- the cache of parsed data -----------------------------------------------------------------------------------------------------------
+# ---- the cache of parsed data --------------------------------------------------------------------
 
 
 def test_parsed_once_until_a_file_changes(tmp_path: Path) -> None:
@@ -290,7 +364,9 @@ def test_parsed_once_until_a_file_changes(tmp_path: Path) -> None:
     assert len(calls) == 1
     np.testing.assert_array_equal(first["a"], again["a"])
     file.write_bytes(b"22")
-    np.testing.assert_array_equal(cache.cached("toy", [file], parse)["a"], np.frombuffer(b"22", np.uint8))
+    np.testing.assert_array_equal(
+        cache.cached("toy", [file], parse)["a"], np.frombuffer(b"22", np.uint8)
+    )
     assert len(calls) == 2
 
 
@@ -300,12 +376,20 @@ def test_a_damaged_entry_is_parsed_again(tmp_path: Path) -> None:
     cache.cached("toy", [file], lambda: {"a": np.arange(100)})
     entry = cache.entry("toy", [file])
     entry.write_bytes(entry.read_bytes()[:-60])
-    np.testing.assert_array_equal(cache.cached("toy", [file], lambda: {"a": np.arange(3)})["a"], np.arange(3))
-    np.testing.assert_array_equal(cache.cached("toy", [file], lambda: {"a": np.arange(9)})["a"], np.arange(3))
+    np.testing.assert_array_equal(
+        cache.cached("toy", [file], lambda: {"a": np.arange(3)})["a"], np.arange(3)
+    )
+    np.testing.assert_array_equal(
+        cache.cached("toy", [file], lambda: {"a": np.arange(9)})["a"], np.arange(3)
+    )
 
 
-def test_a_cache_that_cannot_be_written_costs_only_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_cannot_be_written_costs_only_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "f"
     file.write_bytes(b"1")
     monkeypatch.setenv("COTERIE_CACHE", str(file / "below a file"))
-    np.testing.assert_array_equal(cache.cached("toy", [file], lambda: {"a": np.arange(3)})["a"], np.arange(3))
+    np.testing.assert_array_equal(
+        cache.cached("toy", [file], lambda: {"a": np.arange(3)})["a"], np.arange(3)
+    )

@@ -60,7 +60,9 @@ def test_mnist_splits_are_disjoint_and_true_to_the_files(real: Path) -> None:
     assert len(rows) == 70_000
     # MNIST has no two equal pictures among these, so equal sums of products mean equal sets.
     key = np.random.default_rng(0).normal(size=784)
-    np.testing.assert_allclose(np.sort(rows @ key), np.sort(x.reshape(70_000, -1) @ key), rtol=1e-4, atol=1e-2)
+    np.testing.assert_allclose(
+        np.sort(rows @ key), np.sort(x.reshape(70_000, -1) @ key), rtol=1e-4, atol=1e-2
+    )
 
 
 def test_mnist_paper_scaling_is_over_the_whole_set(real: Path) -> None:
@@ -112,8 +114,12 @@ def test_vehicle_subset(real: Path) -> None:
 
 
 @pytest.fixture
-def served(real: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, str]]:
-    """An empty cache, no data folder, and a server on this machine for what the test puts into the folder."""
+def served(
+    real: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[Path, str]]:
+    """An empty cache, no data folder, and a server on this machine for what the test puts into the
+    folder.
+    """
     folder = tmp_path / "served"
     folder.mkdir()
     monkeypatch.delenv("COTERIE_DATA")
@@ -132,7 +138,9 @@ def served(real: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     thread.join()
 
 
-def test_downloaded_mnist_has_the_pinned_checksums(real: Path, served: tuple[Path, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_downloaded_mnist_has_the_pinned_checksums(
+    real: Path, served: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder, url = served
     for path in (real / "mnist").iterdir():
         (folder / path.name).symlink_to(path)
@@ -141,7 +149,9 @@ def test_downloaded_mnist_has_the_pinned_checksums(real: Path, served: tuple[Pat
     assert total(get_source("mnist").load(0)).sum() == 61_866
 
 
-def test_downloaded_har_has_the_pinned_checksums(real: Path, served: tuple[Path, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_downloaded_har_has_the_pinned_checksums(
+    real: Path, served: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder, url = served
     found = search(har.HAR, str(real))
     with zipfile.ZipFile(folder / "inner.zip", "w") as inner:
@@ -155,10 +165,11 @@ def test_downloaded_har_has_the_pinned_checksums(real: Path, served: tuple[Path,
 
 
 def test_synthetic_of_pfedme_majority() -> None:
-    """Pins what our generator gives: always answering a client's most frequent class is right for 82.46% of all samples.
+    """Pins what our generator gives: always answering a client's most frequent class is right for
+    82.46% of all samples.
 
-    An independent count on one published cut, which is not seeded, gave 82.3%. That is near, but the cut cannot be redrawn, so nothing is
-    claimed about it here.
+    An independent count on one published cut, which is not seeded, gave 82.3%. That is near, but
+    the cut cannot be redrawn, so nothing is claimed about it here.
     """
     fed = get_source("synthetic", {"alpha": 0.5, "beta": 0.5, "protocol": "paper"}).load(0)
     assert total(fed).sum() == 205_795

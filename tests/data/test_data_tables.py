@@ -12,8 +12,8 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
+from coterie.core.errors import InvalidInput
 from coterie.data import from_folder, from_table, get_source
-from coterie.errors import InvalidInput
 
 N = 60
 
@@ -46,7 +46,14 @@ def test_types_become_numbers() -> None:
     assert fed.task == "classification"
     assert fed.facts["labels"] == ["no", "yes"]
     assert fed.facts["clients"] == ["site 0", "site 1", "site 2"]
-    assert fed.facts["features"] == ["heat", "count", "on", "colour=blue", "colour=green", "colour=red"]
+    assert fed.facts["features"] == [
+        "heat",
+        "count",
+        "on",
+        "colour=blue",
+        "colour=green",
+        "colour=red",
+    ]
     x = np.concatenate([s.x for s in fed.splits])
     assert sum(s.sizes for s in fed.splits).tolist() == [20, 20, 20]
     np.testing.assert_array_equal(x[:, 3:].sum(1), 1)
@@ -67,7 +74,17 @@ def test_every_container_gives_the_same_federation(tmp_path: Path) -> None:
     frame["colour"] = frame["colour"].astype("category")
     np.savez(tmp_path / "t.npz", **{k: np.array(v) for k, v in columns().items()})
     (tmp_path / "t.tsv").write_text((tmp_path / "t.csv").read_text().replace(",", "\t"))
-    given = [tmp_path / "t.parquet", str(tmp_path / "t.csv"), tmp_path / "t.npz", tmp_path / "t.tsv", frame, columns(), Looks(), LikesArrow(), Bare()]
+    given = [
+        tmp_path / "t.parquet",
+        str(tmp_path / "t.csv"),
+        tmp_path / "t.npz",
+        tmp_path / "t.tsv",
+        frame,
+        columns(),
+        Looks(),
+        LikesArrow(),
+        Bare(),
+    ]
     want = make()
     for data in given:
         fed = from_table(data, client="site", target="label")
@@ -128,15 +145,21 @@ def test_a_real_hugging_face_dataset() -> None:
         (list(np.arange(N) % 30), {"most_classes": 30}, "classification", 30),
     ],
 )
-def test_what_the_target_means(target: list[Any], options: dict[str, Any], task: str, classes: int) -> None:
+def test_what_the_target_means(
+    target: list[Any], options: dict[str, Any], task: str, classes: int
+) -> None:
     fed = from_table(table(label=target), client="site", target="label", **options)
     assert (fed.task, fed.classes) == (task, classes)
     if task == "regression":
-        assert sorted(np.concatenate([s.y for s in fed.splits])) == pytest.approx(sorted(np.asarray(target, float)))
+        assert sorted(np.concatenate([s.y for s in fed.splits])) == pytest.approx(
+            sorted(np.asarray(target, float))
+        )
 
 
 def test_labels_keep_their_order_as_numbers() -> None:
-    fed = from_table(table(label=[(10, 9, 2)[i % 3] for i in range(N)]), client="site", target="label")
+    fed = from_table(
+        table(label=[(10, 9, 2)[i % 3] for i in range(N)]), client="site", target="label"
+    )
     assert fed.facts["labels"] == ["2", "9", "10"]
 
 
@@ -150,7 +173,9 @@ def test_numeric_inputs_are_standardised_by_training_rows() -> None:
 
 def test_standardised_regression_target() -> None:
     target = np.arange(N) * 1000.0
-    fed = from_table(table(label=target.tolist()), client="site", target="label", standardise_target=True)
+    fed = from_table(
+        table(label=target.tolist()), client="site", target="label", standardise_target=True
+    )
     assert abs(float(fed.train.y.mean())) < 1e-5
     back = fed.train.y * fed.facts["target_scale"] + fed.facts["target_mean"]
     assert set(np.round(back)) <= set(target)
@@ -160,7 +185,13 @@ def test_missing_numbers_become_the_training_mean() -> None:
     heat: list[float | None] = columns()["heat"]
     gaps = range(0, N, 7)
     holed = [None if i in gaps else v for i, v in enumerate(heat)]
-    fed = from_table(table(heat=holed, number=list(range(N))), client="site", target="label", missing="mean", standardise=False)
+    fed = from_table(
+        table(heat=holed, number=list(range(N))),
+        client="site",
+        target="label",
+        missing="mean",
+        standardise=False,
+    )
     number = fed.facts["features"].index("number")
     mean = np.mean([heat[int(i)] for i in fed.train.x[:, number] if int(i) not in gaps])
     for split in fed.splits:
@@ -172,7 +203,9 @@ def test_missing_numbers_become_the_training_mean() -> None:
 def test_missing_categories_become_zeros() -> None:
     colour: list[str | None] = columns()["colour"]
     colour[0] = None
-    fed = from_table(table(colour=colour), client="site", target="label", missing="mean", standardise=False)
+    fed = from_table(
+        table(colour=colour), client="site", target="label", missing="mean", standardise=False
+    )
     x = np.concatenate([s.x for s in fed.splits])
     assert sorted(x[:, 3:].sum(1))[:2] == [0, 1]
 
@@ -180,26 +213,88 @@ def test_missing_categories_become_zeros() -> None:
 @pytest.mark.parametrize(
     ("changes", "options", "sentence"),
     [
-        ({}, {"client": "sit"}, "the client column 'sit' is not in the table; did you mean 'site'; its columns are site, heat"),
-        ({}, {"target": "lable"}, "the target column 'lable' is not in the table; did you mean 'label'"),
-        ({}, {"drop": ["haet"]}, "the feature column 'haet' is not in the table; did you mean 'heat'"),
+        (
+            {},
+            {"client": "sit"},
+            (
+                "the client column 'sit' is not in the table; did you mean 'site'; its columns are"
+                " site, heat"
+            ),
+        ),
+        (
+            {},
+            {"target": "lable"},
+            "the target column 'lable' is not in the table; did you mean 'label'",
+        ),
+        (
+            {},
+            {"drop": ["haet"]},
+            "the feature column 'haet' is not in the table; did you mean 'heat'",
+        ),
         ({}, {"target": "site"}, "'site' is named both as the client and as the target column"),
-        ({"heat": [None, float("nan"), *range(N - 2)]}, {}, "the feature column 'heat' has 2 missing values in 60 rows; fill them"),
+        (
+            {"heat": [None, float("nan"), *range(N - 2)]},
+            {},
+            "the feature column 'heat' has 2 missing values in 60 rows; fill them",
+        ),
         ({"heat": [float("inf"), *range(N - 1)]}, {}, "the feature column 'heat' holds infinity"),
         ({"heat": [None] * N}, {}, "the feature column 'heat' is empty"),
-        ({"colour": [None, *["red"] * (N - 1)]}, {}, "the feature column 'colour' has 1 missing value in 60 rows"),
-        ({"colour": [f"note {i}" for i in range(N)]}, {}, "the feature column 'colour' is not numeric and has 60 different values, more than the 50"),
-        ({"heat": pa.array([0] * N, pa.timestamp("s"))}, {}, r"the feature column 'heat' is of type timestamp\[s\], which is neither numbers"),
-        ({"heat": [[1.0]] * (N - 1) + [[1.0, 2.0]]}, {}, "the feature column 'heat' holds lists of different lengths"),
-        ({"site": [None, *["a"] * (N - 1)]}, {}, "the client column 'site' has 1 missing value in 60 rows; every row needs an owner"),
-        ({"label": [None, *["a", "b"] * 29, "a"]}, {}, "the target column 'label' has 1 missing value in 60 rows; leave those rows out"),
-        ({"label": [float("nan"), *range(N - 1)]}, {}, "the target column 'label' has 1 missing value in 60 rows or infinite"),
+        (
+            {"colour": [None, *["red"] * (N - 1)]},
+            {},
+            "the feature column 'colour' has 1 missing value in 60 rows",
+        ),
+        (
+            {"colour": [f"note {i}" for i in range(N)]},
+            {},
+            (
+                "the feature column 'colour' is not numeric and has 60 different values, more than"
+                " the 50"
+            ),
+        ),
+        (
+            {"heat": pa.array([0] * N, pa.timestamp("s"))},
+            {},
+            r"the feature column 'heat' is of type timestamp\[s\], which is neither numbers",
+        ),
+        (
+            {"heat": [[1.0]] * (N - 1) + [[1.0, 2.0]]},
+            {},
+            "the feature column 'heat' holds lists of different lengths",
+        ),
+        (
+            {"site": [None, *["a"] * (N - 1)]},
+            {},
+            "the client column 'site' has 1 missing value in 60 rows; every row needs an owner",
+        ),
+        (
+            {"label": [None, *["a", "b"] * 29, "a"]},
+            {},
+            "the target column 'label' has 1 missing value in 60 rows; leave those rows out",
+        ),
+        (
+            {"label": [float("nan"), *range(N - 1)]},
+            {},
+            "the target column 'label' has 1 missing value in 60 rows or infinite",
+        ),
         ({"label": ["a"] * N}, {}, "the target column 'label' has the same value in every row"),
-        ({}, {"task": "regression"}, "the target column 'label' is of type string, but regression needs numbers"),
+        (
+            {},
+            {"task": "regression"},
+            "the target column 'label' is of type string, but regression needs numbers",
+        ),
         ({}, {"task": "ranking"}, "task is 'ranking', but must be"),
         ({}, {"missing": "zero"}, "missing is 'zero', but must be one of 'refuse', 'mean'"),
-        ({"label": pa.array([0] * N, pa.date32())}, {}, "the target column 'label' is of type date32.* but must hold numbers"),
-        ({"heat": None, "count": None, "on": None, "colour": None}, {}, "the table has no feature columns"),
+        (
+            {"label": pa.array([0] * N, pa.date32())},
+            {},
+            "the target column 'label' is of type date32.* but must hold numbers",
+        ),
+        (
+            {"heat": None, "count": None, "on": None, "colour": None},
+            {},
+            "the table has no feature columns",
+        ),
     ],
 )
 def test_refused_by_name(changes: dict[str, Any], options: dict[str, Any], sentence: str) -> None:
@@ -210,7 +305,12 @@ def test_refused_by_name(changes: dict[str, Any], options: dict[str, Any], sente
 
 
 def test_vectors_in_a_column() -> None:
-    fed = from_table(table(heat=[[float(i), 2.0, 3.0] for i in range(N)]), client="site", target="label", features=["heat"])
+    fed = from_table(
+        table(heat=[[float(i), 2.0, 3.0] for i in range(N)]),
+        client="site",
+        target="label",
+        features=["heat"],
+    )
     assert fed.facts["features"] == ["heat[0]", "heat[1]", "heat[2]"]
     assert fed.input_shape == (3,)
 
@@ -222,14 +322,21 @@ def test_a_client_with_one_row_is_reported() -> None:
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    for name, content in (("a.csv", b"x,y\n1,2\n1,2,3\n"), ("a.parquet", b"nothing"), ("a.npz", b"PK nothing"), ("a.csv.gz", b"\x1f\x8bxx")):
+    for name, content in (
+        ("a.csv", b"x,y\n1,2\n1,2,3\n"),
+        ("a.parquet", b"nothing"),
+        ("a.npz", b"PK nothing"),
+        ("a.csv.gz", b"\x1f\x8bxx"),
+    ):
         (tmp_path / name).write_bytes(content)
         with pytest.raises(InvalidInput, match=rf"the table '.*{name}' cannot be read: .+\.$"):
             from_table(tmp_path / name, client="x", target="y")
     with pytest.raises(InvalidInput, match=r"nowhere\.csv' does not exist"):
         from_table(tmp_path / "nowhere.csv", client="x", target="y")
     (tmp_path / "a.xlsx").write_bytes(b"")
-    with pytest.raises(InvalidInput, match=r"a\.xlsx' is of an unknown kind; known: \.parquet, \.csv"):
+    with pytest.raises(
+        InvalidInput, match=r"a\.xlsx' is of an unknown kind; known: \.parquet, \.csv"
+    ):
         from_table(tmp_path / "a.xlsx", client="x", target="y")
     with pytest.raises(InvalidInput, match="the table is of type int, but must be a path"):
         from_table(3, client="x", target="y")
@@ -250,15 +357,23 @@ def test_an_npz_with_objects_is_not_unpickled(tmp_path: Path) -> None:
 def test_a_folder_of_files_and_one_of_folders(tmp_path: Path) -> None:
     whole = columns()
     parts = {
-        s: {k: [v for v, site in zip(vs, whole["site"], strict=True) if site == s] for k, vs in whole.items() if k != "site"}
+        s: {
+            k: [v for v, site in zip(vs, whole["site"], strict=True) if site == s]
+            for k, vs in whole.items()
+            if k != "site"
+        }
         for s in set(whole["site"])
     }
     for site, part in parts.items():
         (tmp_path / "files").mkdir(exist_ok=True)
         pyarrow.csv.write_csv(pa.table(part), tmp_path / "files" / f"{site}.csv")
         (tmp_path / "folders" / site).mkdir(parents=True)
-        pyarrow.parquet.write_table(pa.table(part).slice(0, 8), tmp_path / "folders" / site / "1.parquet")
-        pyarrow.parquet.write_table(pa.table(part).slice(8), tmp_path / "folders" / site / "2.parquet")
+        pyarrow.parquet.write_table(
+            pa.table(part).slice(0, 8), tmp_path / "folders" / site / "1.parquet"
+        )
+        pyarrow.parquet.write_table(
+            pa.table(part).slice(8), tmp_path / "folders" / site / "2.parquet"
+        )
     feds = [from_folder(tmp_path / kind, target="label") for kind in ("files", "folders")]
     feds.append(get_source("folder", {"path": str(tmp_path / "files"), "target": "label"}).load(0))
     for fed in feds:
@@ -266,7 +381,9 @@ def test_a_folder_of_files_and_one_of_folders(tmp_path: Path) -> None:
         assert sum(s.sizes for s in fed.splits).tolist() == [20, 20, 20]
         np.testing.assert_allclose(fed.train.x, feds[0].train.x, rtol=1e-5, atol=1e-6)
     (tmp_path / "files" / "site 1.csv").write_text("heat,label\n1,yes\n")
-    with pytest.raises(InvalidInput, match=r"site 1\.csv' lacks the column 'colour' that '.*site 0\.csv' has"):
+    with pytest.raises(
+        InvalidInput, match=r"site 1\.csv' lacks the column 'colour' that '.*site 0\.csv' has"
+    ):
         from_folder(tmp_path / "files", target="label")
     (tmp_path / "folders" / "site 3").mkdir()
     with pytest.raises(InvalidInput, match="the folder of client 'site 3' holds no table"):
@@ -283,7 +400,13 @@ def test_a_folder_of_files_and_one_of_folders(tmp_path: Path) -> None:
 
 def test_as_a_source(tmp_path: Path) -> None:
     pyarrow.csv.write_csv(table(), tmp_path / "t.csv")
-    options = {"path": str(tmp_path / "t.csv"), "client": "site", "target": "label", "drop": "heat, on", "downsample": 0.5}
+    options = {
+        "path": str(tmp_path / "t.csv"),
+        "client": "site",
+        "target": "label",
+        "drop": "heat, on",
+        "downsample": 0.5,
+    }
     fed = get_source("table", options).load(4)
     assert fed.name == "t"
     assert fed.facts["features"] == ["count", "colour=blue", "colour=green", "colour=red"]
@@ -296,7 +419,8 @@ def test_ten_thousand_rows_of_561_columns_load_in_seconds(tmp_path: Path) -> Non
     rng = np.random.default_rng(0)
     values = rng.normal(size=(10_299, 561)).astype(np.float32)
     wide = pa.table(
-        {f"f{i}": values[:, i] for i in range(561)} | {"site": rng.integers(0, 30, len(values)), "label": rng.integers(0, 6, len(values))}
+        {f"f{i}": values[:, i] for i in range(561)}
+        | {"site": rng.integers(0, 30, len(values)), "label": rng.integers(0, 6, len(values))}
     )
     pyarrow.csv.write_csv(wide, tmp_path / "wide.csv")
     begin = time.perf_counter()

@@ -1,4 +1,6 @@
-"""A made-up network with a made-up clock: drivers of peers run on it in one process, the same way every time."""
+"""A made-up network with a made-up clock: drivers of peers run on it in one process, the same way
+every time.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ from peering import NAMES, little, open_peer
 
 from coterie.deploy.peer import Peer
 from coterie.deploy.plan import Plan
-from coterie.deploy.zenoh_net import Answered, Asked, Event, Seen, Told
-from coterie.deploy.zenoh_peer import Driver
+from coterie.deploy.zenoh.net import Answered, Asked, Event, Seen, Told
+from coterie.deploy.zenoh.peer import Driver
 
 LATENCY = 0.01
 
@@ -40,13 +42,21 @@ class Port:
 
     def tell(self, name: str, facts: Mapping[str, Any], payload: bytes) -> None:
         if not self.world.loses(self.name, name):
-            self.world.send(self.name, name, lambda port: port.put(Told(self.name, json.dumps(facts).encode(), payload)))
+            self.world.send(
+                self.name,
+                name,
+                lambda port: port.put(Told(self.name, json.dumps(facts).encode(), payload)),
+            )
 
     def ask(self, name: str, question: Any, payload: bytes, timeout: float) -> None:
         world, open_ = self.world, [True]
 
         def answered(answer: bytes | None) -> None:
-            if open_ and world.nodes.get(self.name) is not None and world.nodes[self.name].net is self:
+            if (
+                open_
+                and world.nodes.get(self.name) is not None
+                and world.nodes[self.name].net is self
+            ):
                 open_.clear()
                 self.put(Answered(name, question, answer))
                 world.wake(self.name)
@@ -67,7 +77,9 @@ class Port:
 class World:
     """Peers that live and die by a script: `world.at(seconds, what)`."""
 
-    def __init__(self, plan: Plan, folder: Path, work: float = 0.05, latency: float = LATENCY) -> None:
+    def __init__(
+        self, plan: Plan, folder: Path, work: float = 0.05, latency: float = LATENCY
+    ) -> None:
         self.plan, self.folder, self.work, self.latency = plan, folder, work, latency
         self.loses: Callable[[str, str], bool] = lambda sender, receiver: False
         self.now = 0.0
@@ -85,7 +97,7 @@ class World:
         self.drivers: dict[str, Driver] = {}
         """The last of each peer, also after its end."""
 
-    # -- what happens ---------------------------------------------------------------------------------------------------
+    # -- what happens ------------------------------------------------------------------------------
 
     def at(self, when: float, what: Callable[[], None]) -> None:
         heapq.heappush(self._agenda, (when, next(self._order), what))
@@ -99,12 +111,20 @@ class World:
 
     def start(self, *names: str) -> None:
         for name in names or NAMES:
-            peer = open_peer(self.plan, little(), NAMES.index(name), self.folder, self._saying(name))
+            peer = open_peer(
+                self.plan, little(), NAMES.index(name), self.folder, self._saying(name)
+            )
             self.peers[name] = peer
             port = Port(self, name)
             self.wakes.pop(name, None)
             self.busy.pop(name, None)
-            self.nodes[name] = Driver(peer, port, say=self._saying(name), refused=partial(self._refused_by, name), clock=lambda: self.now)
+            self.nodes[name] = Driver(
+                peer,
+                port,
+                say=self._saying(name),
+                refused=partial(self._refused_by, name),
+                clock=lambda: self.now,
+            )
             self.drivers[name] = self.nodes[name]
             self.wake(name)
             for other in peer.neighbours:
@@ -120,14 +140,24 @@ class World:
             self.asleep.discard(name)
             for other in self.peers[name].neighbours:
                 if other in self.nodes and self.linked(name, other):
-                    self.at(self.now + 0.2, lambda other=other, name=name: name not in self.nodes and self._saw(other, name, False))
+                    self.at(
+                        self.now + 0.2,
+                        lambda other=other, name=name: (
+                            name not in self.nodes and self._saw(other, name, False)
+                        ),
+                    )
 
     def pause(self, *names: str) -> None:
         """As SIGSTOP does; seen when the lease is over."""
         self.asleep |= set(names)
         for name in names:
             for other in self.peers[name].neighbours:
-                self.at(self.now + 10, lambda other=other, name=name: name in self.asleep and self._saw(other, name, False))
+                self.at(
+                    self.now + 10,
+                    lambda other=other, name=name: (
+                        name in self.asleep and self._saw(other, name, False)
+                    ),
+                )
 
     def resume(self, *names: str) -> None:
         for name in names:
@@ -154,7 +184,11 @@ class World:
         target = self.nodes.get(receiver)
 
         def arrive() -> None:
-            if target is not None and self.nodes.get(receiver) is target and self.linked(sender, receiver):
+            if (
+                target is not None
+                and self.nodes.get(receiver) is target
+                and self.linked(sender, receiver)
+            ):
                 if receiver in self.asleep:
                     self.at(self.now + 1.0, arrive)
                     return
@@ -176,7 +210,7 @@ class World:
     def _saying(self, name: str) -> Callable[[str], None]:
         return lambda sentence: self.lines.append(f"{self.now:8.2f} {name}: {sentence}")
 
-    # -- time -------------------------------------------------------------------------------------------------------------
+    # -- time --------------------------------------------------------------------------------------
 
     def _turn(self, name: str, when: float) -> None:
         driver = self.nodes.get(name)
@@ -207,5 +241,9 @@ class World:
             if not self.nodes and not any(w > self.now for w, _, _ in self._agenda):
                 return
             self.now = max(self.now, when)
-            assert self.now < seconds, "stuck:\n" + "\n".join(self.lines[-60:]) + str({n: d.peer.t for n, d in self.nodes.items()})
+            assert self.now < seconds, (
+                "stuck:\n"
+                + "\n".join(self.lines[-60:])
+                + str({n: d.peer.t for n, d in self.nodes.items()})
+            )
             what()

@@ -23,17 +23,17 @@ import tomli_w
 from safetensors.numpy import load_file
 
 import coterie
-from coterie.algorithms.base import get_method
 from coterie.channel import get_channel
 from coterie.coupling import graph as graphs
 from coterie.data.federation import Federation, pack
-from coterie.deploy import keys
+from coterie.deploy.keys import authority as keys
 from coterie.deploy.peer import Neighbour, Peer
 from coterie.deploy.plan import Plan, Problem, Rules
 from coterie.deploy.ports import free_ports
 from coterie.deploy.site import save_own
-from coterie.engine.options import Training
 from coterie.engine.simulate import Simulator, drive
+from coterie.engine.training import Training
+from coterie.methods.base import get_method
 from coterie.models.base import get_model
 
 N = 5
@@ -54,24 +54,44 @@ def little() -> Federation:
 
     def part(count: int) -> Any:
         xs = [rng.standard_normal((count, 4)) + 0.3 * k for k in range(N)]
-        return pack([(x.astype(np.float32), np.argmax(x[:, :3] * (k + 1), axis=1).astype(np.int32)) for k, x in enumerate(xs)])
+        return pack(
+            [
+                (x.astype(np.float32), np.argmax(x[:, :3] * (k + 1), axis=1).astype(np.int32))
+                for k, x in enumerate(xs)
+            ]
+        )
 
     return Federation("little", part(12), part(2), part(4), classes=3)
 
 
 def make_plan(
-    digits: Federation, method: str = "dfedu", channel: str = "plain", rules: dict[str, Any] | None = None, model: Any = "mlr", **training: Any
+    digits: Federation,
+    method: str = "dfedu",
+    channel: str = "plain",
+    rules: dict[str, Any] | None = None,
+    model: Any = "mlr",
+    **training: Any,
 ) -> Plan:
     turns = {"pick": "turns", "values": "int4"} if channel == "turns" else {}
-    made = get_channel("delta", {"share": 0.2, **turns}) if channel in ("delta", "turns") else get_channel(channel)
+    made = (
+        get_channel("delta", {"share": 0.2, **turns})
+        if channel in ("delta", "turns")
+        else get_channel(channel)
+    )
     given = {"rounds": 4, "eval_every": 2, "batch_size": 5, **training}
     options = Training.from_config(given)
     rule = Rules.from_config(rules or {})
     spec = get_model(model) if isinstance(model, str) else get_model(*model)
     way = get_method(method, OPTIONS.get(method, {}))
     peers = way.exchange == "graph" and not way.hub_between
-    edges = {} if peers or way.exchange != "graph" else {"edges": [[NAMES[k], NAMES[l], w] for (k, l), w in EDGES.items()]}
-    return Plan("ring", N if peers else NAMES, Problem.of(digits), spec, options, way, made, edges, rule)
+    edges = (
+        {}
+        if peers or way.exchange != "graph"
+        else {"edges": [[NAMES[k], NAMES[l], w] for (k, l), w in EDGES.items()]}
+    )
+    return Plan(
+        "ring", N if peers else NAMES, Problem.of(digits), spec, options, way, made, edges, rule
+    )
 
 
 def neighbours(k: int) -> list[Neighbour]:
@@ -79,8 +99,12 @@ def neighbours(k: int) -> list[Neighbour]:
     return [Neighbour(NAMES[l], l, w) for l, w in sorted(others.items())]
 
 
-def open_peer(plan: Plan, digits: Federation, k: int, folder: Path, say: Callable[[str], None] = print) -> Peer:
-    return Peer(plan, NAMES[k], k, neighbours(k), digits.subset(np.array([k])), folder / NAMES[k], say=say)
+def open_peer(
+    plan: Plan, digits: Federation, k: int, folder: Path, say: Callable[[str], None] = print
+) -> Peer:
+    return Peer(
+        plan, NAMES[k], k, neighbours(k), digits.subset(np.array([k])), folder / NAMES[k], say=say
+    )
 
 
 def everyone(plan: Plan, digits: Federation, folder: Path) -> dict[str, Peer]:
@@ -105,7 +129,14 @@ def simulated(plan: Plan, digits: Federation) -> Simulator:
     weights = np.zeros((N, N))
     for (k, l), w in EDGES.items():
         weights[k, l] = weights[l, k] = w
-    simulator = Simulator(plan.method, digits, plan.model, plan.training, graphs.from_matrix(weights, "edges"), channel=plan.channel)
+    simulator = Simulator(
+        plan.method,
+        digits,
+        plan.model,
+        plan.training,
+        graphs.from_matrix(weights, "edges"),
+        channel=plan.channel,
+    )
     list(drive(simulator))
     return simulator
 
@@ -122,7 +153,7 @@ def same(a: Peer, b: Peer) -> bool:
     return all(np.array_equal(x, flats(b)[view]) for view, x in flats(a).items())
 
 
-# -- processes --------------------------------------------------------------------------------------------------------------
+# -- processes -------------------------------------------------------------------------------------
 
 RUNNER = """
 import sys
@@ -160,7 +191,9 @@ class Town:
     def config(self, name: str) -> Path:
         return self.folder / name / "peer.toml"
 
-    def settle(self, name: str, config: dict[str, Any], *, role: str = "peer", identity: Path | None = None) -> None:
+    def settle(
+        self, name: str, config: dict[str, Any], *, role: str = "peer", identity: Path | None = None
+    ) -> None:
         """Write a machine's folder."""
         (self.folder / name).mkdir(exist_ok=True)
         place = identity or keys.issue(self.keys, name, role=role)
@@ -200,7 +233,9 @@ class Town:
             try:
                 codes[name] = self.running[name].wait(max(0.1, end - time.monotonic()))
             except subprocess.TimeoutExpired:
-                raise AssertionError(f"{name} still runs after {seconds} s:\n{self.logs()}") from None
+                raise AssertionError(
+                    f"{name} still runs after {seconds} s:\n{self.logs()}"
+                ) from None
         return codes
 
     def until(self, condition: Callable[[], bool], what: str, seconds: float = 240) -> None:
@@ -222,8 +257,12 @@ class Town:
         return found
 
     def ledger(self, *names: str) -> Any:
-        tables = [pq.read_table(self.state(name) / "ledger.parquet") for name in names or self.names]
-        return np.concatenate([np.stack([c.to_numpy() for c in table.columns], 1) for table in tables])
+        tables = [
+            pq.read_table(self.state(name) / "ledger.parquet") for name in names or self.names
+        ]
+        return np.concatenate(
+            [np.stack([c.to_numpy() for c in table.columns], 1) for table in tables]
+        )
 
 
 CACHE = Path(tempfile.gettempdir()) / f"coterie-tests-{getpass.getuser()}-peers"
@@ -240,14 +279,29 @@ def town(folder: Path, plan: Plan, **options: Any) -> Iterator[Town]:
 
 
 @contextlib.contextmanager
-def peer_town(folder: Path, plan: Plan, *, identities: dict[str, Path] | None = None) -> Iterator[Town]:
+def peer_town(
+    folder: Path, plan: Plan, *, identities: dict[str, Path] | None = None
+) -> Iterator[Town]:
     """Five peers, settled, not started."""
     with town(folder, plan) as made:
         for k, name in enumerate(NAMES):
             (folder / name).mkdir()
             save_own(the_digits(), k, folder / name / "own.npz")
-            near = [{"name": n.name, "number": n.number, "weight": n.weight, "endpoint": made.endpoint(n.name)} for n in neighbours(k)]
-            config = {"number": k, "listen": made.endpoint(name), "data": {"path": "own.npz"}, "neighbours": near}
+            near = [
+                {
+                    "name": n.name,
+                    "number": n.number,
+                    "weight": n.weight,
+                    "endpoint": made.endpoint(n.name),
+                }
+                for n in neighbours(k)
+            ]
+            config = {
+                "number": k,
+                "listen": made.endpoint(name),
+                "data": {"path": "own.npz"},
+                "neighbours": near,
+            }
             made.settle(name, config, identity=(identities or {}).get(name))
         yield made
 

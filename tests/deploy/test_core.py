@@ -1,4 +1,6 @@
-"""Hub and clients without a wire between them: the same models and bytes as the simulator, through crashes, losses and nonsense."""
+"""Hub and clients without a wire between them: the same models and bytes as the simulator, through
+crashes, losses and nonsense.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +13,17 @@ import numpy as np
 import pytest
 
 from coterie import Federation, load
-from coterie.algorithms.base import get_method
 from coterie.channel import PLAIN, Channel, get_channel
+from coterie.core.errors import InvalidInput
 from coterie.data.federation import from_arrays
 from coterie.deploy import messages
 from coterie.deploy.client import Client
 from coterie.deploy.hub import Hub
 from coterie.deploy.messages import Rejected, Reply, Request
 from coterie.deploy.plan import Plan, Problem, Rules
-from coterie.engine.options import Training
 from coterie.engine.simulate import Simulator
-from coterie.errors import InvalidInput
+from coterie.engine.training import Training
+from coterie.methods.base import get_method
 from coterie.models.base import get_model
 
 ROUNDS, CLIENTS = 3, 4
@@ -34,12 +36,33 @@ def fed() -> Federation:
     return load("digits", clients=CLIENTS)
 
 
-def make_plan(fed: Federation, method: str, channel: Channel = PLAIN, options: dict[str, Any] | None = None, **training: Any) -> Plan:
+def make_plan(
+    fed: Federation,
+    method: str,
+    channel: Channel = PLAIN,
+    options: dict[str, Any] | None = None,
+    **training: Any,
+) -> Plan:
     training = {"rounds": ROUNDS, "eval_every": 2, "batch_size": 5, **training}
     rules = Rules(at_least=0.5)
     names = tuple(f"site-{k}" for k in range(CLIENTS))
-    chosen = get_method(method, {**({"local_steps": 2} if "local_steps" in type(get_method(method)).public() else {}), **(options or {})})
-    return Plan("test", names, Problem.of(fed), get_model("mlr"), Training.from_config(training), chosen, channel, rules=rules)
+    chosen = get_method(
+        method,
+        {
+            **({"local_steps": 2} if "local_steps" in type(get_method(method)).public() else {}),
+            **(options or {}),
+        },
+    )
+    return Plan(
+        "test",
+        names,
+        Problem.of(fed),
+        get_model("mlr"),
+        Training.from_config(training),
+        chosen,
+        channel,
+        rules=rules,
+    )
 
 
 class Room:
@@ -55,7 +78,13 @@ class Room:
         return Hub(self.plan, self.folder / "hub", say=lambda sentence: None)
 
     def new_client(self, k: int) -> Client:
-        return Client(self.plan, k, self.fed.subset(np.array([k])), self.folder / f"client{k}", share_scores=True)
+        return Client(
+            self.plan,
+            k,
+            self.fed.subset(np.array([k])),
+            self.folder / f"client{k}",
+            share_scores=True,
+        )
 
     def ask(self, k: int, request: Request) -> Reply:
         """Through an envelope and back, as over a wire."""
@@ -84,7 +113,9 @@ class Room:
 
 
 def simulated(plan: Plan, fed: Federation) -> Simulator:
-    simulator = Simulator(plan.method, fed, plan.model, plan.training, plan.coupling, channel=plan.channel)
+    simulator = Simulator(
+        plan.method, fed, plan.model, plan.training, plan.coupling, channel=plan.channel
+    )
     while simulator.t < plan.training.rounds:
         simulator.advance(plan.training.rounds - simulator.t)
     return simulator
@@ -96,8 +127,14 @@ def assert_same(room: Room, fed: Federation, rtol: float = 1e-5) -> None:
         mine = room.clients[k].models()
         for view, model in simulator.models(k).items():
             expected = model.flat()
-            np.testing.assert_allclose(mine[view].flat(), expected, rtol=rtol, atol=rtol * np.abs(expected).max(), err_msg=f"client {k}, {view}")
-    order = lambda rows: rows[np.lexsort((rows[:, 1], rows[:, 0]))]  # noqa: E731
+            np.testing.assert_allclose(
+                mine[view].flat(),
+                expected,
+                rtol=rtol,
+                atol=rtol * np.abs(expected).max(),
+                err_msg=f"client {k}, {view}",
+            )
+    order = lambda rows: rows[np.lexsort((rows[:, 1], rows[:, 0]))]
     bill = room.hub.ledger.rows()
     np.testing.assert_array_equal(order(bill[bill[:, 0] < ROUNDS]), order(simulator.ledger.rows()))
     assert room.on_wire == {"up": room.hub.ledger.up, "down": room.hub.ledger.down}
@@ -106,11 +143,23 @@ def assert_same(room: Room, fed: Federation, rtol: float = 1e-5) -> None:
 STARS = [
     pytest.param("lp-proj-1", PLAIN, {"cohort": 2}, id="lp-proj-1, some send"),
     pytest.param("fedavg", DELTA, {"cohort": 2}, id="fedavg, delta, cohort"),
-    pytest.param("fedavg", COPIES, {"cohort": 2}, id="fedavg, copies of updates, cohort", marks=pytest.mark.slow),
+    pytest.param(
+        "fedavg",
+        COPIES,
+        {"cohort": 2},
+        id="fedavg, copies of updates, cohort",
+        marks=pytest.mark.slow,
+    ),
     pytest.param("fedu", PLAIN, {"cohort": 3}, id="fedu, cohort", marks=pytest.mark.slow),
     pytest.param("fedu", DELTA, {}, id="fedu, delta", marks=pytest.mark.slow),
     *(
-        pytest.param(name, channel, training, id=f"{name}, {channel.name}, {training}", marks=pytest.mark.slow)
+        pytest.param(
+            name,
+            channel,
+            training,
+            id=f"{name}, {channel.name}, {training}",
+            marks=pytest.mark.slow,
+        )
         for name in (
             "fedavg",
             "fedprox",
@@ -135,7 +184,9 @@ STARS = [
 
 
 @pytest.mark.parametrize(("name", "channel", "training"), STARS)
-def test_deployed_equals_simulated(name: str, channel: Channel, training: dict[str, Any], fed: Federation, tmp_path: Path) -> None:
+def test_deployed_equals_simulated(
+    name: str, channel: Channel, training: dict[str, Any], fed: Federation, tmp_path: Path
+) -> None:
     """Models and bill, with every participant restarted from its folder after every round."""
 
     def restart(room: Room) -> None:
@@ -148,14 +199,22 @@ def test_deployed_equals_simulated(name: str, channel: Channel, training: dict[s
 
 @pytest.mark.slow
 def test_double_precision(fed: Federation, tmp_path: Path) -> None:
-    assert_same(Room(make_plan(fed, "ditto", precision="float64"), fed, tmp_path).run(), fed, rtol=1e-10)
+    assert_same(
+        Room(make_plan(fed, "ditto", precision="float64"), fed, tmp_path).run(), fed, rtol=1e-10
+    )
 
 
 @pytest.mark.parametrize(
-    ("name", "channel"), [("fedu", PLAIN), ("fedu", DELTA), ("fedavg", DELTA)], ids=["plain", "graph over delta", "star over delta"]
+    ("name", "channel"),
+    [("fedu", PLAIN), ("fedu", DELTA), ("fedavg", DELTA)],
+    ids=["plain", "graph over delta", "star over delta"],
 )
-def test_requests_may_be_repeated_after_any_crash(name: str, channel: Channel, fed: Federation, tmp_path: Path) -> None:
-    """The hub dies in the middle of a round, clients answer twice, a client dies after its answer: nothing is done twice."""
+def test_requests_may_be_repeated_after_any_crash(
+    name: str, channel: Channel, fed: Federation, tmp_path: Path
+) -> None:
+    """The hub dies in the middle of a round, clients answer twice, a client dies after its answer:
+    nothing is done twice.
+    """
     room = Room(make_plan(fed, name, channel), fed, tmp_path)
     room.round()
     first = {k: room.ask(k, request) for k, request in room.hub.requests().items() if k < 2}
@@ -180,8 +239,12 @@ def test_requests_may_be_repeated_after_any_crash(name: str, channel: Channel, f
         pytest.param("fedu", DELTA, id="graph"),
     ],
 )
-def test_a_lost_answer_puts_links_in_step_again(name: str, channel: Channel, fed: Federation, tmp_path: Path) -> None:
-    """A client works, its answer is lost, and the hub goes on without it: both ends of its link agree again after the next round."""
+def test_a_lost_answer_puts_links_in_step_again(
+    name: str, channel: Channel, fed: Federation, tmp_path: Path
+) -> None:
+    """A client works, its answer is lost, and the hub goes on without it: both ends of its link
+    agree again after the next round.
+    """
     room = Room(make_plan(fed, name, channel, rounds=4), fed, tmp_path)
     room.round()
     requests = room.hub.requests()
@@ -206,14 +269,19 @@ def test_a_lost_answer_puts_links_in_step_again(name: str, channel: Channel, fed
         pytest.param("fedu", DELTA, id="graph"),
     ],
 )
-def test_a_client_that_lost_its_folder_begins_anew(name: str, channel: Channel, fed: Federation, tmp_path: Path) -> None:
+def test_a_client_that_lost_its_folder_begins_anew(
+    name: str, channel: Channel, fed: Federation, tmp_path: Path
+) -> None:
     room = Room(make_plan(fed, name, channel), fed, tmp_path)
     room.round()
     room.round()
     (tmp_path / "client1" / "client.safetensors").unlink()
     room.clients[1] = room.new_client(1)
     room.run()
-    assert all(np.isfinite(client.models()[client.method.model_views[0]].flat()).all() for client in room.clients)
+    assert all(
+        np.isfinite(client.models()[client.method.model_views[0]].flat()).all()
+        for client in room.clients
+    )
 
 
 def test_nonsense_is_rejected_counted_and_changes_nothing(fed: Federation, tmp_path: Path) -> None:
@@ -245,14 +313,23 @@ def test_nonsense_is_rejected_counted_and_changes_nothing(fed: Federation, tmp_p
 
 
 @pytest.mark.parametrize(
-    "text", ["{", "[]", '{"plan": 3}', '{"plan": "x", "round": 1e400, "samples": 1, "gradients": 0, "lost": false, "scores": {}}', "x" * 70000]
+    "text",
+    [
+        "{",
+        "[]",
+        '{"plan": 3}',
+        '{"plan": "x", "round": 1e400, "samples": 1, "gradients": 0, "lost": false, "scores": {}}',
+        "x" * 70000,
+    ],
 )
 def test_garbage_envelopes_are_rejected(text: str) -> None:
     with pytest.raises(Rejected):
         messages.opened(Reply, text, ())
 
 
-def test_a_full_disk_loses_nothing(fed: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_loses_nothing(
+    fed: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     room = Room(make_plan(fed, "fedavg"), fed, tmp_path)
     room.round()
     request = room.hub.requests()[0]
@@ -284,11 +361,26 @@ def test_old_requests_and_other_plans_are_refused(fed: Federation, tmp_path: Pat
         Client(room.plan, 1, fed.subset(np.array([1])), tmp_path / "client0")
 
 
-@pytest.mark.parametrize("name", ["pfedme", pytest.param("ditto", marks=pytest.mark.slow), pytest.param("lp-proj-1", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "pfedme",
+        pytest.param("ditto", marks=pytest.mark.slow),
+        pytest.param("lp-proj-1", marks=pytest.mark.slow),
+    ],
+)
 def test_a_hub_never_sees_personal_models(name: str, tmp_path: Path) -> None:
-    """The numbers of a personal model are not in what leaves its client, nor in what the hub keeps."""
+    """The numbers of a personal model are not in what leaves its client, nor in what the hub
+    keeps.
+    """
     rng = np.random.default_rng(0)  # all inputs vary, so that all of a personal model is learnt
-    fed = from_arrays("noise", rng.normal(size=(80, 12)).astype(np.float32), rng.integers(0, 10, 80), np.arange(80) % CLIENTS, classes=10)
+    fed = from_arrays(
+        "noise",
+        rng.normal(size=(80, 12)).astype(np.float32),
+        rng.integers(0, 10, 80),
+        np.arange(80) % CLIENTS,
+        classes=10,
+    )
     room = Room(make_plan(fed, name), fed, tmp_path)
     sent = []
     initial, ask = room.clients[0].models()["personal"].flat(), room.ask
@@ -298,7 +390,9 @@ def test_a_hub_never_sees_personal_models(name: str, tmp_path: Path) -> None:
         reply = ask(k, request)
         after = room.clients[k].models()["personal"].flat()
         learnt = np.concatenate([before, after])
-        learnt = learnt[~np.isin(learnt, initial)]  # what it has from its data, and not from the common start
+        learnt = learnt[
+            ~np.isin(learnt, initial)
+        ]  # what it has from its data, and not from the common start
         sent.append((learnt, np.frombuffer(b"".join(reply.frames), "<f4")))
         return reply
 
@@ -308,5 +402,8 @@ def test_a_hub_never_sees_personal_models(name: str, tmp_path: Path) -> None:
         assert len(learnt) > 50
         assert np.isin(learnt, said).mean() < 0.01  # two numbers may meet by chance
     personal = room.clients[0].models()["personal"].flat()
-    assert np.ascontiguousarray(personal).tobytes()[:64] not in (tmp_path / "hub" / "hub.safetensors").read_bytes()
+    assert (
+        np.ascontiguousarray(personal).tobytes()[:64]
+        not in (tmp_path / "hub" / "hub.safetensors").read_bytes()
+    )
     assert_same(room, fed)

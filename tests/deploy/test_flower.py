@@ -1,4 +1,6 @@
-"""Real federations over Flower: real processes on loopback, TLS, registered nodes; the same models and bytes as the simulator, whatever is killed."""
+"""Real federations over Flower: real processes on loopback, TLS, registered nodes; the same models
+and bytes as the simulator, whatever is killed.
+"""
 
 from __future__ import annotations
 
@@ -25,29 +27,32 @@ import pyarrow.parquet as pq
 import pytest
 
 from coterie import Federation, load
-from coterie.algorithms.base import get_method
-from coterie.deploy import keys
+from coterie.core.errors import InvalidInput
 from coterie.deploy.client import Client
 from coterie.deploy.hub import Hub
+from coterie.deploy.keys import authority as keys
 from coterie.deploy.plan import Plan, Problem, Rules
 from coterie.deploy.ports import free_port
 from coterie.deploy.site import save_own
-from coterie.engine.options import Training
 from coterie.engine.simulate import Simulator, drive
-from coterie.errors import InvalidInput
+from coterie.engine.training import Training
+from coterie.methods.base import get_method
 from coterie.models.base import get_model
 
 httpx = pytest.importorskip("httpx")
 pytest.importorskip("flwr")
-flower, flower_run = (importlib.import_module(f"coterie.deploy.{name}") for name in ("flower", "flower_run"))
+flower, flower_run = (
+    importlib.import_module(f"coterie.deploy.flower.{name}") for name in ("supervise", "run")
+)
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes through /proc")
 
 NAMES = ("ward-a", "ward-b", "ward-c")
 EVIL = """
 import sys
-from coterie.deploy import flower, flower_run
+from coterie.deploy.flower import supervise as flower, run as flower_run
 def worker(self):
-    return [sys.executable, {path!r}, "--address", f"127.0.0.1:{{self.port}}", "--secret", str(self.secret), "--sites", self._paths]
+    told = ["--secret", str(self.secret), "--sites", self._paths]
+    return [sys.executable, {path!r}, "--address", f"127.0.0.1:{{self.port}}", *told]
 flower_run._Node._worker = worker
 from pathlib import Path
 flower_run.join([Path(sys.argv[1])])
@@ -57,7 +62,7 @@ import dataclasses
 import os
 from pathlib import Path
 import numpy as np
-from coterie.deploy import flower, flower_node
+from coterie.deploy.flower import supervise as flower, node as flower_node
 from coterie.deploy.messages import Reply
 honest, kinds, first = flower.Desk.answer, {kinds!r}, []
 def answer(self, content):
@@ -73,7 +78,8 @@ def answer(self, content):
             os._exit(9)
         return good
     if kind == "nan":
-        return flower.packed(dataclasses.replace(reply, frames=(np.full(len(frame) // 4, np.nan, np.float32).tobytes(),)))
+        nan = np.full(len(frame) // 4, np.nan, np.float32).tobytes()
+        return flower.packed(dataclasses.replace(reply, frames=(nan,)))
     if kind == "shape":
         return flower.packed(dataclasses.replace(reply, frames=(frame[:-4],)))
     if kind == "round":
@@ -82,18 +88,31 @@ def answer(self, content):
         return flower.packed(dataclasses.replace(reply, frames=(frame * 100,)))
     if kind == "replay":
         return flower.packed(first[0])
-    record = flower.ConfigRecord({{"envelope": "\\x00\\xff{{not json", "frames": [bytes(range(256))]}})
+    junk = {{"envelope": "\\x00\\xff{{not json", "frames": [bytes(range(256))]}}
+    record = flower.ConfigRecord(junk)
     return flower.RecordDict({{"coterie" if kind == "garbage" else "other": record}})
 flower.Desk.answer = answer
 flower_node.main()
 """
 
 
-def make_plan(fed: Federation, method: str, name: str = "", rules: Rules | None = None, **training: Any) -> Plan:
+def make_plan(
+    fed: Federation, method: str, name: str = "", rules: Rules | None = None, **training: Any
+) -> Plan:
     training = {"rounds": 3, "eval_every": 2, "batch_size": 5, **training}
     rules = rules or Rules(patience=30.0, give_up=800.0)
-    chosen = get_method(method, {"local_steps": 2} if "local_steps" in type(get_method(method)).public() else {})
-    return Plan(name or method, NAMES, Problem.of(fed), get_model("mlr"), Training.from_config(training), chosen, rules=rules)
+    chosen = get_method(
+        method, {"local_steps": 2} if "local_steps" in type(get_method(method)).public() else {}
+    )
+    return Plan(
+        name or method,
+        NAMES,
+        Problem.of(fed),
+        get_model("mlr"),
+        Training.from_config(training),
+        chosen,
+        rules=rules,
+    )
 
 
 def wait_for(what: Callable[[], Any], seconds: float = 240.0) -> Any:
@@ -116,7 +135,12 @@ def descendants(pid: int) -> dict[int, str]:
         grown = {p for p, parent in parents.items() if parent in grown and p not in found}
         for p in grown:
             with contextlib.suppress(OSError):
-                found[p] = Path(f"/proc/{p}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                found[p] = (
+                    Path(f"/proc/{p}/cmdline")
+                    .read_bytes()
+                    .replace(b"\0", b" ")
+                    .decode(errors="replace")
+                )
     return found
 
 
@@ -142,36 +166,62 @@ class Lab:
     def site(self, name: str, plan: Plan, state: str = "", keys: str = "") -> Path:
         path = self.folder / name / f"{plan.name}{state}.toml"
         path.write_text(
-            f'plan = "../{plan.name}.toml"\nname = "{name}"\nfolder = "{plan.name}{state}"\nkeys = "{keys or f"../keys/nodes/{name}"}"\n'
-            f'hub = "127.0.0.1:{self.port}"\nshare_scores = true\n[data]\npath = "data.npz"\n'
+            f'plan = "../{plan.name}.toml"\nname = "{name}"\nfolder = "{plan.name}{state}"\nkeys ='
+            f' "{keys or f"../keys/nodes/{name}"}"\nhub = "127.0.0.1:{self.port}"\nshare_scores ='
+            ' true\n[data]\npath = "data.npz"\n'
         )
         return path
 
     def start(self, label: str, *arguments: str | Path, code: str = "") -> subprocess.Popen[bytes]:
         with (self.folder / f"{label}.out").open("ab") as f:
-            command = [sys.executable, *(["-c", code] if code else ["-m", "coterie"]), *map(str, arguments)]
-            self.processes[label] = subprocess.Popen(command, stdout=f, stderr=f, env=self.env, start_new_session=True)
+            command = [
+                sys.executable,
+                *(["-c", code] if code else ["-m", "coterie"]),
+                *map(str, arguments),
+            ]
+            self.processes[label] = subprocess.Popen(
+                command, stdout=f, stderr=f, env=self.env, start_new_session=True
+            )
         return self.processes[label]
 
     def said(self, label: str) -> str:
         return (self.folder / f"{label}.out").read_text(errors="replace")
 
     def up(self) -> None:
-        self.start("up", "hub", "up", "--keys", self.folder / "keys", "--folder", self.folder / "hub", "--port", str(self.port))
+        self.start(
+            "up",
+            "hub",
+            "up",
+            "--keys",
+            self.folder / "keys",
+            "--folder",
+            self.folder / "hub",
+            "--port",
+            str(self.port),
+        )
 
     def join(self, *names: str, plans: tuple[Plan, ...] = ()) -> None:
         for name in names or NAMES:
-            self.start(name, "client", "join", *(self.folder / name / f"{p.name}.toml" for p in plans or self.plans))
+            self.start(
+                name,
+                "client",
+                "join",
+                *(self.folder / name / f"{p.name}.toml" for p in plans or self.plans),
+            )
 
     def join_evil(self, name: str, plan: Plan, kinds: list[str]) -> None:
         """A client whose worker spoils its answers from round 1 on, in these ways."""
         worker = self.folder / "evil.py"
         worker.write_text(EVIL_WORKER.format(kinds=kinds, marker=str(self.folder / "died")))
-        self.start(name, self.folder / name / f"{plan.name}.toml", code=EVIL.format(path=str(worker)))
+        self.start(
+            name, self.folder / name / f"{plan.name}.toml", code=EVIL.format(path=str(worker))
+        )
 
     def run(self, plan: Plan, label: str = "run") -> subprocess.Popen[bytes]:
         wait_for((self.folder / "hub" / "hub.json").is_file)
-        return self.start(label, "hub", "run", self.folder / f"{plan.name}.toml", "--folder", self.folder / "hub")
+        return self.start(
+            label, "hub", "run", self.folder / f"{plan.name}.toml", "--folder", self.folder / "hub"
+        )
 
     def finish(self, label: str = "run", seconds: float = 900.0) -> int:
         return self.processes[label].wait(seconds)
@@ -182,17 +232,25 @@ class Lab:
 
     def round(self, plan: Plan) -> int:
         with contextlib.suppress(OSError, ValueError):
-            return int(json.loads((self.folder / "hub" / plan.name / "status.json").read_text())["round"])
+            return int(
+                json.loads((self.folder / "hub" / plan.name / "status.json").read_text())["round"]
+            )
         return 0
 
     def status(self, plan: Plan) -> dict[str, Any]:
         return dict(json.loads((self.folder / "hub" / plan.name / "status.json").read_text()))
 
     def serverapp(self, plan: Plan) -> int:
-        return int(json.loads((self.folder / "hub" / f"{plan.name}.progress.json").read_text())["pid"])
+        return int(
+            json.loads((self.folder / "hub" / f"{plan.name}.progress.json").read_text())["pid"]
+        )
 
     def child(self, label: str, words: str) -> int:
-        return next(pid for pid, command in descendants(self.processes[label].pid).items() if words in command)
+        return next(
+            pid
+            for pid, command in descendants(self.processes[label].pid).items()
+            if words in command
+        )
 
     def client(self, plan: Plan, k: int) -> Client:
         return Client(plan, k, self.fed.subset(np.array([k])), self.folder / NAMES[k] / plan.name)
@@ -209,7 +267,9 @@ class Lab:
 
     def assert_equal(self, plan: Plan) -> None:
         """The models of all clients, and the bill, are the simulator's."""
-        simulator = Simulator(plan.method, self.fed, plan.model, plan.training, plan.coupling, channel=plan.channel)
+        simulator = Simulator(
+            plan.method, self.fed, plan.model, plan.training, plan.coupling, channel=plan.channel
+        )
         list(drive(simulator))
         tolerance = 1e-5 if plan.training.precision == "float32" else 1e-10
         for k in range(len(NAMES)):
@@ -217,9 +277,15 @@ class Lab:
             assert client.kept.finished
             for view, model in client.models().items():
                 scale = np.max(np.abs(mine[view].flat()))
-                np.testing.assert_allclose(model.flat(), mine[view].flat(), rtol=tolerance, atol=tolerance * scale)
-        table = pq.read_table(self.folder / "hub" / plan.name / "ledger.parquet").to_pandas().to_numpy()
-        table = table[table[:, 0] < plan.training.rounds]  # a farewell is not in the simulator's bill
+                np.testing.assert_allclose(
+                    model.flat(), mine[view].flat(), rtol=tolerance, atol=tolerance * scale
+                )
+        table = (
+            pq.read_table(self.folder / "hub" / plan.name / "ledger.parquet").to_pandas().to_numpy()
+        )
+        table = table[
+            table[:, 0] < plan.training.rounds
+        ]  # a farewell is not in the simulator's bill
         expected = simulator.ledger.rows()
         order = [rows[np.lexsort((rows[:, 1], rows[:, 0]))] for rows in (table, expected)]
         np.testing.assert_array_equal(*order)
@@ -244,10 +310,20 @@ def lab(tmp_path: Path, fed: Federation) -> Iterator[Callable[..., Lab]]:
 
 
 class Room:
-    """Flower's grid without Flower: nodes in this process, which answer when they are asked; `spoil` stands between them and the hub."""
+    """Flower's grid without Flower: nodes in this process, which answer when they are asked;
+    `spoil` stands between them and the hub.
+    """
 
-    def __init__(self, folder: Path, fed: Federation, plan: Plan, spoil: Callable[[int, Any], Any] = lambda k, answer: answer) -> None:
-        identity = importlib.import_module("flwr.supercore.task_identity").TaskIdentity  # else Flower makes no messages
+    def __init__(
+        self,
+        folder: Path,
+        fed: Federation,
+        plan: Plan,
+        spoil: Callable[[int, Any], Any] = lambda k, answer: answer,
+    ) -> None:
+        identity = importlib.import_module(
+            "flwr.supercore.task_identity"
+        ).TaskIdentity  # else Flower makes no messages
         identity.run_id = identity.node_id = identity.task_id = 1
         self.spoil, self.waiting = spoil, dict[str, Any]()
         self.away: set[int] = set()
@@ -257,20 +333,32 @@ class Room:
             keys.issue(folder / "keys", name)
             (folder / name).mkdir()
             save_own(fed, k, folder / name / "data.npz")
-            (folder / name / "site.toml").write_text(f'plan = "../plan.toml"\nname = "{name}"\nfolder = "state"\n[data]\npath = "data.npz"\n')
-        self.desks = [flower.Desk([folder / name / "site.toml"], lambda sentence: None) for name in NAMES]
+            (folder / name / "site.toml").write_text(
+                f'plan = "../plan.toml"\nname = "{name}"\nfolder = "state"\n[data]\npath ='
+                ' "data.npz"\n'
+            )
+        self.desks = [
+            flower.Desk([folder / name / "site.toml"], lambda sentence: None) for name in NAMES
+        ]
         known = keys.flower_keys(folder / "keys")
         self.public = [flower.pem(known[name]) for name in NAMES]
         self.said: list[str] = []
         self.hub = Hub(plan, folder / "hub", say=self.said.append)
         members = flower.Members(plan, folder / "keys", self.said.append)
         grid: Any = self
-        self.conductor = flower.Conductor(grid, self.hub, members, self.said.append, lambda *_: None)
+        self.conductor = flower.Conductor(
+            grid, self.hub, members, self.said.append, lambda *_: None
+        )
 
     def get_nodes(self) -> list[Any]:
         """Numbers and names are lies; only the key counts."""
         there = [k for k in range(len(NAMES)) if k not in self.away]
-        return [SimpleNamespace(node_id=100 - k, name="ward-a", public_key=self.public[k], last_activated_at="") for k in there]
+        return [
+            SimpleNamespace(
+                node_id=100 - k, name="ward-a", public_key=self.public[k], last_activated_at=""
+            )
+            for k in there
+        ]
 
     def push_messages(self, messages: list[Any]) -> list[str]:
         idents = []
@@ -279,7 +367,9 @@ class Room:
             message.metadata.__dict__["_message_id"] = idents[-1]
             k = 100 - message.metadata.dst_node_id
             answer = self.spoil(k, self.desks[k].answer(message.content))
-            self.waiting[idents[-1]] = None if answer is None else flower.Message(answer, reply_to=message)
+            self.waiting[idents[-1]] = (
+                None if answer is None else flower.Message(answer, reply_to=message)
+            )
         return idents
 
     def pull_messages(self, idents: list[str]) -> list[Any]:
@@ -287,7 +377,9 @@ class Room:
         return found
 
 
-def test_who_is_who_what_is_nonsense_and_what_is_said(tmp_path: Path, fed: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_is_who_what_is_nonsense_and_what_is_said(
+    tmp_path: Path, fed: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(flower, "AGAIN", 0.0)
     monkeypatch.setattr(flower, "POLL", 0.0)
     plan = make_plan(fed, "fedu", rounds=2)
@@ -305,20 +397,32 @@ def test_who_is_who_what_is_nonsense_and_what_is_said(tmp_path: Path, fed: Feder
     said = "\n".join(room.said)
     assert "ward-b cannot answer: the disk is [2J full" in said
     assert said.count("rejected a message of ward-b") == 3
-    simulator = Simulator(plan.method, fed, plan.model, plan.training, plan.coupling, channel=plan.channel)
+    simulator = Simulator(
+        plan.method, fed, plan.model, plan.training, plan.coupling, channel=plan.channel
+    )
     list(drive(simulator))
     for k, name in enumerate(NAMES):
-        mine = Client(plan, k, fed.subset(np.array([k])), tmp_path / name / "state").models()["personal"].flat()
-        np.testing.assert_allclose(mine, simulator.models(k)["personal"].flat(), rtol=1e-5, atol=1e-6)
+        mine = (
+            Client(plan, k, fed.subset(np.array([k])), tmp_path / name / "state")
+            .models()["personal"]
+            .flat()
+        )
+        np.testing.assert_allclose(
+            mine, simulator.models(k)["personal"].flat(), rtol=1e-5, atol=1e-6
+        )
 
 
-def test_the_silent_the_revoked_and_the_last_resort(tmp_path: Path, fed: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_silent_the_revoked_and_the_last_resort(
+    tmp_path: Path, fed: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(flower, "POLL", 0.0)
     monkeypatch.setattr(flower, "LOOK", 0.0)
     plan = make_plan(fed, "pfedme", rounds=4, rules=Rules(patience=0.5, give_up=1.5))
     room = Room(tmp_path, fed, plan)
     room.away = {2}
-    with pytest.raises(flower.GaveUp, match=r"round 0: no usable answer from ward-c \(not connected\) in"):
+    with pytest.raises(
+        flower.GaveUp, match=r"round 0: no usable answer from ward-c \(not connected\) in"
+    ):
         room.conductor.run()
     keys.revoke(tmp_path / "keys", "ward-c")
     room.away = set()
@@ -328,9 +432,13 @@ def test_the_silent_the_revoked_and_the_last_resort(tmp_path: Path, fed: Federat
     assert not np.any(room.hub.ledger.rows()[:, 1] == 2)
 
 
-def test_a_round_is_closed_without_the_silent_where_the_plan_says_so(tmp_path: Path, fed: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_round_is_closed_without_the_silent_where_the_plan_says_so(
+    tmp_path: Path, fed: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(flower, "POLL", 0.0)
-    plan = make_plan(fed, "ditto", rounds=2, rules=Rules(on_missing="go-on", patience=0.5, at_least=0.6))
+    plan = make_plan(
+        fed, "ditto", rounds=2, rules=Rules(on_missing="go-on", patience=0.5, at_least=0.6)
+    )
     room = Room(tmp_path, fed, plan, lambda k, answer: None if k == 0 else answer)
     room.conductor.run()
     assert room.hub.finished
@@ -339,7 +447,13 @@ def test_a_round_is_closed_without_the_silent_where_the_plan_says_so(tmp_path: P
 
 @pytest.mark.parametrize(
     ("sentence", "shown"),
-    [("'/home/ward/state/client.safetensors' cannot be read", "'…/client.safetensors' cannot be read"), ("lower lr/2 and a/b", "lower lr/2 and a/b")],
+    [
+        (
+            "'/home/ward/state/client.safetensors' cannot be read",
+            "'…/client.safetensors' cannot be read",
+        ),
+        ("lower lr/2 and a/b", "lower lr/2 and a/b"),
+    ],
 )
 def test_a_refusal_does_not_tell_where_things_lie(sentence: str, shown: str) -> None:
     assert flower._without_paths(sentence) == shown
@@ -369,10 +483,15 @@ def test_a_short_run_ends_as_the_simulator_does(lab: Callable[..., Lab], fed: Fe
     assert all(c["rejected"] == 0 and c["rounds"] == 2 and c["scores"] for c in status["clients"])
     assert (l.folder / "ward-a" / "fedu" / "models" / "personal.safetensors").is_file()
     # The port that clients call shows nothing but what signed requests of nodes may use.
-    with httpx.Client(verify=ssl.create_default_context(cafile=str(l.folder / "keys" / "ca.pem")), trust_env=False) as web:
+    with httpx.Client(
+        verify=ssl.create_default_context(cafile=str(l.folder / "keys" / "ca.pem")), trust_env=False
+    ) as web:
         assert web.post(f"https://127.0.0.1:{l.port}/v1/control/list-nodes").status_code == 404
         assert web.post(f"https://127.0.0.1:{l.port}/v1/runtime/acquire-task").status_code == 404
-        assert web.post(f"https://127.0.0.1:{l.port}/v1/fleet/../control/list-nodes").status_code == 404
+        assert (
+            web.post(f"https://127.0.0.1:{l.port}/v1/fleet/../control/list-nodes").status_code
+            == 404
+        )
         assert web.post(f"https://127.0.0.1:{l.port}/v1/fleet/pull-messages").status_code >= 400
 
 
@@ -423,7 +542,9 @@ def test_a_killed_client_comes_back(lab: Callable[..., Lab], fed: Federation) ->
 
 
 @pytest.mark.slow
-def test_a_worker_that_dies_at_work_is_started_again(lab: Callable[..., Lab], fed: Federation) -> None:
+def test_a_worker_that_dies_at_work_is_started_again(
+    lab: Callable[..., Lab], fed: Federation
+) -> None:
     plan = make_plan(fed, "pfedme", rounds=3)
     l = lab(plan)
     l.up()
@@ -436,7 +557,9 @@ def test_a_worker_that_dies_at_work_is_started_again(lab: Callable[..., Lab], fe
 
 
 @pytest.mark.slow
-def test_a_client_killed_with_its_supervisor_comes_back_when_started_again(lab: Callable[..., Lab], fed: Federation) -> None:
+def test_a_client_killed_with_its_supervisor_comes_back_when_started_again(
+    lab: Callable[..., Lab], fed: Federation
+) -> None:
     plan = make_plan(fed, "fedu", rounds=8)
     l = lab(plan)
     started(l, plan)
@@ -479,7 +602,9 @@ def test_a_hub_that_is_killed_whole_resumes(lab: Callable[..., Lab], fed: Federa
 
 
 @pytest.mark.slow
-def test_a_hub_that_comes_back_elsewhere_is_found_by_its_run(lab: Callable[..., Lab], fed: Federation) -> None:
+def test_a_hub_that_comes_back_elsewhere_is_found_by_its_run(
+    lab: Callable[..., Lab], fed: Federation
+) -> None:
     """`hub up` dies with all it started, and is started again; `hub run` was there all the time."""
     plan = make_plan(fed, "fedu", rounds=6)
     l = lab(plan)
@@ -520,8 +645,12 @@ def test_a_stopped_client_is_waited_for(lab: Callable[..., Lab], fed: Federation
 
 
 @pytest.mark.slow
-def test_it_goes_on_without_a_client_where_the_plan_says_so_and_gives_up_where_it_does_not(lab: Callable[..., Lab], fed: Federation) -> None:
-    on = make_plan(fed, "fedu", "on", rounds=2, rules=Rules(on_missing="go-on", patience=60.0, give_up=800.0))
+def test_it_goes_on_without_a_client_where_the_plan_says_so_and_gives_up_where_it_does_not(
+    lab: Callable[..., Lab], fed: Federation
+) -> None:
+    on = make_plan(
+        fed, "fedu", "on", rounds=2, rules=Rules(on_missing="go-on", patience=60.0, give_up=800.0)
+    )
     off = make_plan(fed, "fedu", "off", rounds=2, rules=Rules(patience=30.0, give_up=90.0))
     l = lab(on, off)
     l.up()
@@ -539,7 +668,9 @@ def test_it_goes_on_without_a_client_where_the_plan_says_so_and_gives_up_where_i
 
 
 @pytest.mark.slow
-def test_nonsense_is_rejected_counted_and_changes_nothing(lab: Callable[..., Lab], fed: Federation) -> None:
+def test_nonsense_is_rejected_counted_and_changes_nothing(
+    lab: Callable[..., Lab], fed: Federation
+) -> None:
     plan = make_plan(fed, "fedu", rounds=3)
     l = lab(plan)
     kinds = ["nan", "shape", "round", "size", "garbage", "other", "replay"]
@@ -550,13 +681,21 @@ def test_nonsense_is_rejected_counted_and_changes_nothing(lab: Callable[..., Lab
     assert l.finish() == 0, l.said("run")
     assert [c["rejected"] for c in l.status(plan)["clients"]] == [0, 0, len(kinds)]
     assert l.log(plan).count("rejected a message of ward-c") == len(kinds)
-    for words in ("NaN or infinity", "came in round 1", "must have at most", "not JSON", "not one of coterie's"):
+    for words in (
+        "NaN or infinity",
+        "came in round 1",
+        "must have at most",
+        "not JSON",
+        "not one of coterie's",
+    ):
         assert words in l.log(plan)
     l.assert_equal(plan)
 
 
 @pytest.mark.slow
-def test_a_revoked_client_does_not_count_from_the_next_round_on(lab: Callable[..., Lab], fed: Federation) -> None:
+def test_a_revoked_client_does_not_count_from_the_next_round_on(
+    lab: Callable[..., Lab], fed: Federation
+) -> None:
     plan = make_plan(fed, "fedu", rounds=8)
     l = lab(plan)
     started(l, plan)
@@ -571,7 +710,9 @@ def test_a_revoked_client_does_not_count_from_the_next_round_on(lab: Callable[..
 
 
 @pytest.mark.slow
-def test_strangers_twins_and_expired_certificates_are_refused(lab: Callable[..., Lab], fed: Federation) -> None:
+def test_strangers_twins_and_expired_certificates_are_refused(
+    lab: Callable[..., Lab], fed: Federation
+) -> None:
     plan = make_plan(fed, "fedu", rounds=2)
     l = lab(plan)
     shutil.copytree(l.folder / "keys", l.folder / "other-keys")
@@ -580,30 +721,60 @@ def test_strangers_twins_and_expired_certificates_are_refused(lab: Callable[...,
     wait_for(lambda: "the hub is up" in l.said("up"))
     # A key of the same CA that the hub's books do not know.
     keys.issue(l.folder / "other-keys", "ward-b", renew=True)
-    l.start("stranger", "client", "join", l.site("ward-b", plan, "-stranger", keys="../other-keys/nodes/ward-b"))
+    l.start(
+        "stranger",
+        "client",
+        "join",
+        l.site("ward-b", plan, "-stranger", keys="../other-keys/nodes/ward-b"),
+    )
     wait_for(lambda: "its key is not registered there" in l.said("stranger"), 240)
     # The same identity twice: with the same folder, and with a copy of the keys and another folder.
     twin = l.start("twin", "client", "join", l.folder / "ward-a" / "fedu.toml")
     assert twin.wait(240) == 2
     assert "another process is working" in l.said("twin")
     shutil.copytree(l.folder / "keys" / "nodes" / "ward-a", l.folder / "copied")
-    wait_for(lambda: "SuperNode ID" in (l.folder / "ward-a" / "fedu" / "flower" / "supernode.log").read_text(), 240)
+    wait_for(
+        lambda: (
+            "SuperNode ID"
+            in (l.folder / "ward-a" / "fedu" / "flower" / "supernode.log").read_text()
+        ),
+        240,
+    )
     l.start("thief", "client", "join", l.site("ward-a", plan, "-copied", keys="../copied"))
     wait_for(lambda: "another process uses it" in l.said("thief"), 240)
     # A certificate that was valid until yesterday.
-    keys.issue(l.folder / "other-keys", "ward-c", renew=True, days=1, now=datetime.now(UTC) - timedelta(days=2))
-    old = l.start("expired", "client", "join", l.site("ward-c", plan, "-expired", keys="../other-keys/nodes/ward-c"))
+    keys.issue(
+        l.folder / "other-keys",
+        "ward-c",
+        renew=True,
+        days=1,
+        now=datetime.now(UTC) - timedelta(days=2),
+    )
+    old = l.start(
+        "expired",
+        "client",
+        "join",
+        l.site("ward-c", plan, "-expired", keys="../other-keys/nodes/ward-c"),
+    )
     assert old.wait(240) == 2
     assert "expired on" in l.said("expired")
 
 
 @pytest.mark.slow
-def test_a_full_disk_stops_only_its_client_and_only_for_a_while(lab: Callable[..., Lab], fed: Federation) -> None:
+def test_a_full_disk_stops_only_its_client_and_only_for_a_while(
+    lab: Callable[..., Lab], fed: Federation
+) -> None:
     plan = make_plan(fed, "pfedme", rounds=6)
     l = lab(plan)
     state = l.folder / "ward-b" / plan.name
     state.mkdir()
-    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "coterie-test", str(state)], capture_output=True).returncode:
+    if (
+        os.geteuid() != 0
+        or subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=2m", "coterie-test", str(state)],
+            capture_output=True,
+        ).returncode
+    ):
         pytest.skip("a small file system cannot be mounted here")
     try:
         started(l, plan)
@@ -634,15 +805,23 @@ def test_the_plain_commands_of_flower_do_it_too(lab: Callable[..., Lab], fed: Fe
     (l.folder / "app" / "pyproject.toml").write_text(flower_run.APP)
     shutil.copy(l.folder / f"{plan.name}.toml", hub / "plans")
     (home / "config.toml").write_text(
-        f'[superlink]\ndefault = "lab"\n[superlink.lab]\naddress = "127.0.0.1:{l.port}"\nroot-certificates = "{nodes / "hub" / "ca.pem"}"\n'
+        '[superlink]\ndefault = "lab"\n[superlink.lab]\naddress ='
+        f' "127.0.0.1:{l.port}"\nroot-certificates = "{nodes / "hub" / "ca.pem"}"\n'
     )
     commands = str(Path(sys.executable).parent)
-    l.env |= {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "COTERIE_HUB": str(hub), "COTERIE_KEYS": str(l.folder / "keys")}
+    l.env |= {
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "COTERIE_HUB": str(hub),
+        "COTERIE_KEYS": str(l.folder / "keys"),
+    }
     l.env |= {"PATH": f"{commands}:{l.env['PATH']}", "FLWR_HOME": str(home)}
 
     def start(label: str, *command: str | Path) -> subprocess.Popen[bytes]:
         with (l.folder / f"{label}.out").open("ab") as f:
-            l.processes[label] = subprocess.Popen([*map(str, command)], stdout=f, stderr=f, env=l.env, start_new_session=True)
+            l.processes[label] = subprocess.Popen(
+                [*map(str, command)], stdout=f, stderr=f, env=l.env, start_new_session=True
+            )
         return l.processes[label]
 
     certificates = [
@@ -651,26 +830,75 @@ def test_the_plain_commands_of_flower_do_it_too(lab: Callable[..., Lab], fed: Fe
         for text in (f"--ssl-{flag}file", nodes / "hub" / file)
     ]
     start(
-        *("superlink", "flower-superlink", "--host", "127.0.0.1", "--port", str(l.port), *certificates, "--enable-supernode-auth"),
+        *(
+            "superlink",
+            "flower-superlink",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(l.port),
+            *certificates,
+            "--enable-supernode-auth",
+        ),
         *("--database", hub / "superlink.db", "--disable-runtime-dependency-installation"),
     )
 
     def registered(name: str) -> bool:
-        return start("register", "flwr", "supernode", "register", nodes / name / "flower.pub", "lab", "--name", name).wait(60) == 0
+        return (
+            start(
+                "register",
+                "flwr",
+                "supernode",
+                "register",
+                nodes / name / "flower.pub",
+                "lab",
+                "--name",
+                name,
+            ).wait(60)
+            == 0
+        )
 
     for name in NAMES:
         wait_for(lambda name=name: registered(name), 90)
         start(
-            *(name, "flower-supernode", "--superlink", f"127.0.0.1:{l.port}", "--root-certificates", nodes / name / "ca.pem"),
-            *("--auth-supernode-private-key", nodes / name / "flower.key", "--host", "127.0.0.1", "--port", str(free_port())),
+            *(
+                name,
+                "flower-supernode",
+                "--superlink",
+                f"127.0.0.1:{l.port}",
+                "--root-certificates",
+                nodes / name / "ca.pem",
+            ),
+            *(
+                "--auth-supernode-private-key",
+                nodes / name / "flower.key",
+                "--host",
+                "127.0.0.1",
+                "--port",
+                str(free_port()),
+            ),
             *("--node-config", f'sites="{l.folder / name / f"{plan.name}.toml"}"'),
         )
-    assert start("run", "flwr", "run", l.folder / "app", "lab", "--run-config", f'plan="{plan.name}"', "--stream").wait(600) == 0, l.said("run")
+    assert (
+        start(
+            "run",
+            "flwr",
+            "run",
+            l.folder / "app",
+            "lab",
+            "--run-config",
+            f'plan="{plan.name}"',
+            "--stream",
+        ).wait(600)
+        == 0
+    ), l.said("run")
     l.assert_equal(plan)
 
 
 @pytest.mark.slow
-def test_a_hub_with_nothing_but_its_own_keys_is_told_of_its_clients(lab: Callable[..., Lab], fed: Federation) -> None:
+def test_a_hub_with_nothing_but_its_own_keys_is_told_of_its_clients(
+    lab: Callable[..., Lab], fed: Federation
+) -> None:
     plan = make_plan(fed, "fedu", rounds=2)
     l = lab(plan)
     own = shutil.copytree(l.folder / "keys" / "nodes" / "hub", l.folder / "hub-keys")
@@ -678,7 +906,12 @@ def test_a_hub_with_nothing_but_its_own_keys_is_told_of_its_clients(lab: Callabl
     wait_for(lambda: "the hub is up" in l.said("up"), 120)
     for name in NAMES:
         public = l.folder / "keys" / "nodes" / name / "flower.pub"
-        assert l.start(f"register-{name}", "hub", "register", name, public, "--folder", l.folder / "hub").wait(120) == 0, l.said(f"register-{name}")
+        assert (
+            l.start(
+                f"register-{name}", "hub", "register", name, public, "--folder", l.folder / "hub"
+            ).wait(120)
+            == 0
+        ), l.said(f"register-{name}")
     l.join()
     l.run(plan)
     assert l.finish() == 0, l.said("run") + l.said("up")

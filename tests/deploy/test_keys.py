@@ -1,4 +1,6 @@
-"""Identities: what is written and with which rights, what is refused and in which words, and that real TLS agrees."""
+"""Identities: what is written and with which rights, what is refused and in which words, and that
+real TLS agrees.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from typer.testing import CliRunner
 
 from coterie.cli.keys import keys_app
-from coterie.deploy import keys
-from coterie.deploy.keys import Identity, Revocations
-from coterie.errors import InvalidInput
+from coterie.core.errors import InvalidInput
+from coterie.deploy.keys import authority as keys
+from coterie.deploy.keys.authority import Identity, Revocations
 
 NOW = datetime.now(UTC)
 
@@ -37,7 +39,11 @@ def mode(path: Path) -> int:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file() and p.name != ".lock"}
+    return {
+        str(p.relative_to(folder)): p.read_bytes()
+        for p in sorted(folder.rglob("*"))
+        if p.is_file() and p.name != ".lock"
+    }
 
 
 def test_init_makes_a_ca_that_only_its_owner_reads(lab: Path) -> None:
@@ -92,23 +98,42 @@ def test_issue_writes_all_that_a_node_needs_and_not_the_ca_key(lab: Path) -> Non
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert names.get_values_for_type(x509.DNSName) == ["hub.example.org"]
     assert [str(i) for i in names.get_values_for_type(x509.IPAddress)] == ["10.0.0.7", "::1"]
-    assert len(list(certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)) == 2
+    assert (
+        len(list(certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)) == 2
+    )
     flower = serialization.load_ssh_private_key((place / "flower.key").read_bytes(), password=None)
     assert isinstance(flower, ec.EllipticCurvePrivateKey)
     assert isinstance(flower.curve, ec.SECP384R1)
-    assert flower.public_key() == serialization.load_ssh_public_key((place / "flower.pub").read_bytes())
+    assert flower.public_key() == serialization.load_ssh_public_key(
+        (place / "flower.pub").read_bytes()
+    )
 
     me = Identity.load(place)
-    assert (me.name, me.role, me.serial, me.expires) == ("hub", "hub", certificate.serial_number, certificate.not_valid_after_utc)
-    assert all(p.is_file() for p in (me.certificate, me.key, me.ca, me.crl, me.flower_key, me.flower_public_key))
+    assert (me.name, me.role, me.serial, me.expires) == (
+        "hub",
+        "hub",
+        certificate.serial_number,
+        certificate.not_valid_after_utc,
+    )
+    assert all(
+        p.is_file()
+        for p in (me.certificate, me.key, me.ca, me.crl, me.flower_key, me.flower_public_key)
+    )
     (listed,) = keys.listed(lab)
-    assert (listed.name, listed.hosts, listed.ips, listed.serial) == ("hub", ("hub.example.org",), ("10.0.0.7", "::1"), me.serial)
+    assert (listed.name, listed.hosts, listed.ips, listed.serial) == (
+        "hub",
+        ("hub.example.org",),
+        ("10.0.0.7", "::1"),
+        me.serial,
+    )
     assert listed.expires == me.expires
     assert keys.flower_keys(lab) == {"hub": (place / "flower.pub").read_text().strip()}
 
 
 def test_secrets_are_closed_from_the_first_byte(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whenever a file gets its final name or its final rights, no one else could have read it before."""
+    """Whenever a file gets its final name or its final rights, no one else could have read it
+    before.
+    """
     seen = []
     fchmod = keys.os.fchmod
 
@@ -127,7 +152,9 @@ def test_secrets_are_closed_from_the_first_byte(lab: Path, monkeypatch: pytest.M
     assert mode(lab / "nodes" / "a" / "node.key") == 0o600
 
 
-def test_nothing_is_left_behind_when_writing_fails(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_left_behind_when_writing_fails(
+    lab: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     keys.issue(lab, "a")
     before = contents(lab / "nodes")
 
@@ -178,7 +205,9 @@ def test_folders_that_hold_no_federation(lab: Path, tmp_path: Path) -> None:
 def test_expiry_is_told_with_file_and_date(lab: Path, tmp_path: Path) -> None:
     keys.init(tmp_path / "old", "old", now=NOW - timedelta(days=100))
     place = keys.issue(tmp_path / "old", "a", days=10, now=NOW - timedelta(days=50))
-    with pytest.raises(InvalidInput, match=rf"node.pem expired on {NOW - timedelta(days=40):%Y-%m-%d}: .*--renew"):
+    with pytest.raises(
+        InvalidInput, match=rf"node.pem expired on {NOW - timedelta(days=40):%Y-%m-%d}: .*--renew"
+    ):
         Identity.load(place)
     with pytest.raises(InvalidInput, match=r"valid only from .* check the clock"):
         Identity.load(place, now=NOW - timedelta(days=51))
@@ -272,7 +301,9 @@ def test_revocation_reaches_whoever_reads_the_list(lab: Path, tmp_path: Path) ->
             keys.issue(lab, "a", renew=renew)
 
 
-def test_an_interrupted_revocation_is_completed_by_repeating_it(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_revocation_is_completed_by_repeating_it(
+    lab: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     place = keys.issue(lab, "a")
     with monkeypatch.context() as patch:
         patch.setattr(keys, "_publish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
@@ -287,7 +318,11 @@ def test_an_interrupted_revocation_is_completed_by_repeating_it(lab: Path, monke
 
 def test_renewed_certificates(lab: Path) -> None:
     place = keys.issue(lab, "a", ["a.org"])
-    old, old_flower, old_certificate = Identity.load(place), keys.flower_keys(lab)["a"], keys.load_certificate(place / "node.pem")
+    old, old_flower, old_certificate = (
+        Identity.load(place),
+        keys.flower_keys(lab)["a"],
+        keys.load_certificate(place / "node.pem"),
+    )
     with pytest.raises(InvalidInput, match=r"issued already: .* --renew"):
         keys.issue(lab, "a")
     assert keys.issue(lab, "a", ["a.org"], renew=True) == place
@@ -352,7 +387,9 @@ def test_a_list_that_is_not_the_cas_is_not_taken(lab: Path, tmp_path: Path) -> N
 
 
 def shake(server: Path, client: Path, host: str = "localhost", crl: Path | None = None) -> str:
-    """A handshake on loopback where both ends verify; gives the client's common name as the server sees it, or raises what either end met."""
+    """A handshake on loopback where both ends verify; gives the client's common name as the server
+    sees it, or raises what either end met.
+    """
     answering = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=server / "ca.pem")
     answering.verify_mode = ssl.CERT_REQUIRED
     answering.load_cert_chain(server / "node.pem", server / "node.key")
@@ -368,7 +405,10 @@ def shake(server: Path, client: Path, host: str = "localhost", crl: Path | None 
 
         def serve() -> None:
             try:
-                with door.accept()[0] as plain, answering.wrap_socket(plain, server_side=True) as link:
+                with (
+                    door.accept()[0] as plain,
+                    answering.wrap_socket(plain, server_side=True) as link,
+                ):
                     subject = dict(pair for (pair,) in link.getpeercert()["subject"])  # type: ignore[index]
                     seen.append(subject["commonName"])
                     link.sendall(b"welcome")
@@ -378,7 +418,10 @@ def shake(server: Path, client: Path, host: str = "localhost", crl: Path | None 
         thread = threading.Thread(target=serve)
         thread.start()
         try:
-            with socket.create_connection(door.getsockname(), 5) as plain, calling.wrap_socket(plain, server_hostname=host) as link:
+            with (
+                socket.create_connection(door.getsockname(), 5) as plain,
+                calling.wrap_socket(plain, server_hostname=host) as link,
+            ):
                 assert link.recv(7) == b"welcome"
         except OSError as error:
             failed.insert(0, error)
@@ -425,7 +468,21 @@ def test_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert "valid until" in call("init", "lab", "--name", "lab", "--days", "400")
     assert "localhost and 127.0.0.1 only" in call("issue", "lab", "client-1")
-    said = call("issue", "lab", "hub", "--host", "hub.org", "--host", "hub.local", "--ip", "10.0.0.1", "--role", "hub", "--days", "20")
+    said = call(
+        "issue",
+        "lab",
+        "hub",
+        "--host",
+        "hub.org",
+        "--host",
+        "hub.local",
+        "--ip",
+        "10.0.0.1",
+        "--role",
+        "hub",
+        "--days",
+        "20",
+    )
     assert "lab/nodes/hub" in said
     assert "localhost" not in said
     call("issue", "lab", "client-2")
@@ -445,13 +502,19 @@ def test_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "revoked (key-compromise)" in row["client-2"]
     told = json.loads(call("list", "lab", "--json"))
     assert told["federation"] == "lab"
-    assert {n["name"]: n["status"] for n in told["nodes"]} == {"client-1": "valid", "client-2": "revoked", "hub": "expires soon"}
+    assert {n["name"]: n["status"] for n in told["nodes"]} == {
+        "client-1": "valid",
+        "client-2": "revoked",
+        "hub": "expires soon",
+    }
     with pytest.raises(InvalidInput, match="issued already"):
         call("issue", "lab", "client-1")
     assert (tmp_path / "lab" / "ca.key").read_text() not in table
 
 
-def test_without_cryptography_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_cryptography_one_sentence_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "cryptography", None)
     with pytest.raises(InvalidInput, match=r"pip install 'coterie\[deploy\]'"):
         runpy.run_path(str(keys.__file__))

@@ -1,4 +1,6 @@
-"""Peers in one process: the same models and the same bill as the simulator, whatever is killed, lost, repeated or made up."""
+"""Peers in one process: the same models and the same bill as the simulator, whatever is killed,
+lost, repeated or made up.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +15,29 @@ from typing import Any
 import numpy as np
 import pytest
 from peer_world import World
-from peering import EDGES, NAMES, deliver, everyone, flats, in_order, little, make_plan, one_round, open_peer, same, simulated
+from peering import (
+    EDGES,
+    NAMES,
+    deliver,
+    everyone,
+    flats,
+    in_order,
+    little,
+    make_plan,
+    one_round,
+    open_peer,
+    same,
+    simulated,
+)
 
+from coterie.core.errors import InvalidInput
 from coterie.data.federation import Federation
 from coterie.deploy.messages import Rejected, read_json
 from coterie.deploy.peer import Neighbour, Peer
 from coterie.deploy.plan import Plan
 from coterie.deploy.state import Bundle
-from coterie.deploy.zenoh_net import Place, packed, unpacked
-from coterie.deploy.zenoh_peer import GaveUp
-from coterie.errors import InvalidInput
+from coterie.deploy.zenoh.net import Place, packed, unpacked
+from coterie.deploy.zenoh.peer import GaveUp
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +46,14 @@ def few() -> Federation:
 
 
 @pytest.mark.parametrize(
-    ("method", "channel"), [("dfedu", "plain"), ("dfedu", "delta"), ("dfedu", "turns"), ("graph-proj", "plain"), ("graph-proj", "delta")]
+    ("method", "channel"),
+    [
+        ("dfedu", "plain"),
+        ("dfedu", "delta"),
+        ("dfedu", "turns"),
+        ("graph-proj", "plain"),
+        ("graph-proj", "delta"),
+    ],
 )
 def test_equals_the_simulator(few: Federation, tmp_path: Path, method: str, channel: str) -> None:
     plan = make_plan(few, method, channel)
@@ -80,12 +102,16 @@ def test_who_waits_gets_the_same_bit_for_bit(tmp_path: Path, channel: str) -> No
 
 @pytest.mark.parametrize("latency", [0.01, 4.0])
 def test_a_slow_link_carries_every_message_once(tmp_path: Path, latency: float) -> None:
-    """Who waits asks; a message that is on its way is not sent a second time for that, and the bill is what the wire carried."""
+    """Who waits asks; a message that is on its way is not sent a second time for that, and the bill
+    is what the wire carried.
+    """
     world = World(make_plan(little(), rounds=4), tmp_path, latency=latency)
     world.start()
     world.run(100)
     assert world.ended == dict.fromkeys(NAMES), world.lines
-    assert {name: driver.carried.total() for name, driver in world.drivers.items()} == {name: peer.ledger.up for name, peer in world.peers.items()}
+    assert {name: driver.carried.total() for name, driver in world.drivers.items()} == {
+        name: peer.ledger.up for name, peer in world.peers.items()
+    }
 
 
 def test_what_gets_lost_on_a_link_that_stands_is_asked_for_again(tmp_path: Path) -> None:
@@ -97,7 +123,9 @@ def test_what_gets_lost_on_a_link_that_stands_is_asked_for_again(tmp_path: Path)
     world.run(60)
     assert world.ended == dict.fromkeys(NAMES), world.lines
     assert all(same(peer, world.peers[name]) for name, peer in undisturbed(plan, tmp_path).items())
-    assert sum(driver.carried.total() for driver in world.drivers.values()) > sum(peer.ledger.up for peer in world.peers.values())
+    assert sum(driver.carried.total() for driver in world.drivers.values()) > sum(
+        peer.ledger.up for peer in world.peers.values()
+    )
 
 
 @pytest.mark.parametrize("channel", ["plain", "delta"])
@@ -107,16 +135,23 @@ def test_going_on_without_one_that_never_comes_back(tmp_path: Path, channel: str
     world.start()
     world.at(0.3, lambda: world.kill("p2"))
     world.run(200)
-    assert {name: world.ended[name] for name in ("p0", "p1", "p3", "p4")} == dict.fromkeys(("p0", "p1", "p3", "p4"))
+    assert {name: world.ended[name] for name in ("p0", "p1", "p3", "p4")} == dict.fromkeys(
+        ("p0", "p1", "p3", "p4")
+    )
     for name in ("p1", "p3"):
         assert not world.peers[name].views["p2"].active
-        assert sum("its edge is dropped" in line for line in world.lines if f" {name}:" in line) == 1
+        assert (
+            sum("its edge is dropped" in line for line in world.lines if f" {name}:" in line) == 1
+        )
     assert all(view.rejected == 0 for peer in world.peers.values() for view in peer.views.values())
 
 
 @pytest.mark.parametrize(("channel", "away"), [("plain", 30.0), ("delta", 30.0), ("delta", 3.0)])
 def test_coming_back(tmp_path: Path, channel: str, away: float) -> None:
-    """Soon enough: it makes up for what it missed. Too late: it jumps to a round that all agree on. No message is taken for another."""
+    """Soon enough: it makes up for what it missed.
+
+    Too late: it jumps to a round that all agree on. No message is taken for another.
+    """
     rounds = 12 if away < 10 else 36
     plan = make_plan(little(), channel=channel, rounds=rounds, eval_every=100, rules=GO_ON)
     world = World(plan, tmp_path, work=1.0)
@@ -125,7 +160,11 @@ def test_coming_back(tmp_path: Path, channel: str, away: float) -> None:
     world.at(3.3 + away, lambda: world.start("p2"))
     world.run(400)
     assert world.ended == dict.fromkeys(NAMES), world.lines
-    assert all(view.active and not view.rejected for peer in world.peers.values() for view in peer.views.values()), world.lines
+    assert all(
+        view.active and not view.rejected
+        for peer in world.peers.values()
+        for view in peer.views.values()
+    ), world.lines
     jumped = [line for line in world.lines if "p2: " in line and "going on with" in line]
     assert len(jumped) == (0 if away < 10 else 1), world.lines
     rows = [len(world.peers[name].ledger.rows()) for name in NAMES]
@@ -134,7 +173,9 @@ def test_coming_back(tmp_path: Path, channel: str, away: float) -> None:
 
 
 def trouble(world: World, rng: random.Random, until: float) -> None:
-    """Peers are killed, stopped, cut off from each other and robbed of their folders, and come back sooner or later."""
+    """Peers are killed, stopped, cut off from each other and robbed of their folders, and come back
+    sooner or later.
+    """
 
     def gone(name: str, away: float, *, robbed: bool) -> None:
         if name in world.nodes and name not in world.asleep:
@@ -154,24 +195,42 @@ def trouble(world: World, rng: random.Random, until: float) -> None:
 
     t = 1.0
     while (t := t + rng.uniform(0.5, 12)) < until:
-        kind, name, away = rng.choice(["kill", "rob", "stop", "cut"]), rng.choice(NAMES), rng.choice([0.5, 4.0, 15.0, 30.0])
+        kind, name, away = (
+            rng.choice(["kill", "rob", "stop", "cut"]),
+            rng.choice(NAMES),
+            rng.choice([0.5, 4.0, 15.0, 30.0]),
+        )
         a, b = (NAMES[k] for k in rng.choice(list(EDGES)))
-        what = {"kill": partial(gone, name, away, robbed=False), "rob": partial(gone, name, away, robbed=True)}
-        world.at(t, (what | {"stop": partial(stopped, name, away), "cut": partial(cut, a, b, away)})[kind])
+        what = {
+            "kill": partial(gone, name, away, robbed=False),
+            "rob": partial(gone, name, away, robbed=True),
+        }
+        world.at(
+            t,
+            (what | {"stop": partial(stopped, name, away), "cut": partial(cut, a, b, away)})[kind],
+        )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_never_stuck_and_whole_again(tmp_path: Path, seed: int) -> None:
-    """Whatever happens in the first 25 seconds: all end, nothing is rejected, and in the end all edges count."""
+    """Whatever happens in the first 25 seconds: all end, nothing is rejected, and in the end all
+    edges count.
+    """
     rng = random.Random(seed)
-    plan = make_plan(little(), channel=rng.choice(["plain", "delta"]), rounds=90, eval_every=1000, rules=GO_ON)
+    plan = make_plan(
+        little(), channel=rng.choice(["plain", "delta"]), rounds=90, eval_every=1000, rules=GO_ON
+    )
     world = World(plan, tmp_path, work=1.0)
     world.start()
     trouble(world, rng, 25.0)
     world.run(1000)
     assert world.ended == dict.fromkeys(NAMES), world.lines
-    assert all(view.active and not view.rejected for peer in world.peers.values() for view in peer.views.values()), world.lines
+    assert all(
+        view.active and not view.rejected
+        for peer in world.peers.values()
+        for view in peer.views.values()
+    ), world.lines
 
 
 def test_a_lost_folder(tmp_path: Path) -> None:
@@ -189,7 +248,9 @@ def test_a_lost_folder(tmp_path: Path) -> None:
             assert "folder was lost" in str(world.ended["p2"])
             assert {type(world.ended[name]) for name in NAMES if name != "p2"} == {GaveUp}
         else:
-            assert all(view.active for peer in world.peers.values() for view in peer.views.values()), world.lines
+            assert all(
+                view.active for peer in world.peers.values() for view in peer.views.values()
+            ), world.lines
 
 
 def test_a_revoked_neighbour(tmp_path: Path) -> None:
@@ -198,19 +259,23 @@ def test_a_revoked_neighbour(tmp_path: Path) -> None:
     world.start()
     world.at(3.3, lambda: world.refused.add("p2"))
     world.run(100)
-    assert {name: world.ended[name] for name in NAMES if name != "p2"} == dict.fromkeys([name for name in NAMES if name != "p2"])
+    assert {name: world.ended[name] for name in NAMES if name != "p2"} == dict.fromkeys(
+        [name for name in NAMES if name != "p2"]
+    )
     assert isinstance(world.ended["p2"], GaveUp)
     for name in ("p1", "p3"):
         assert not world.peers[name].views["p2"].active
         assert 3 <= world.peers[name].views["p2"].round <= 5
 
 
-# -- one peer -----------------------------------------------------------------------------------------------------------------
+# -- one peer --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("channel", ["plain", "delta"])
 def test_killed_anywhere(few: Federation, tmp_path: Path, channel: str) -> None:
-    """A new process at every point of every round: after the work, after each message, after the mixing."""
+    """A new process at every point of every round: after the work, after each message, after the
+    mixing.
+    """
     plan = make_plan(few, channel=channel, rounds=3)
     peers = everyone(plan, few, tmp_path)
     for _ in range(plan.training.rounds):
@@ -233,7 +298,9 @@ def test_killed_anywhere(few: Federation, tmp_path: Path, channel: str) -> None:
         np.testing.assert_array_equal(peer.ledger.rows(), peers[name].ledger.rows())
 
 
-def test_a_full_disk_loses_nothing(few: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_loses_nothing(
+    few: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plan = make_plan(few, rounds=3)
     peers = everyone(plan, few, tmp_path)
 
@@ -265,7 +332,14 @@ def test_nonsense_is_rejected_and_counted(few: Federation, tmp_path: Path, chann
     with pytest.raises(Rejected, match="not a neighbour"):
         one.hear("p2", 0, good)
     nan = np.full(15, np.nan, np.float32).tobytes()
-    bad: list[tuple[int, bytes]] = [(0, b""), (0, b"garbage"), (0, good * 100), (-1, good), (4, good), (0, good[:-1] + b"")]
+    bad: list[tuple[int, bytes]] = [
+        (0, b""),
+        (0, b"garbage"),
+        (0, good * 100),
+        (-1, good),
+        (4, good),
+        (0, good[:-1] + b""),
+    ]
     for round_, wire in [*bad, (0, nan if channel == "plain" else b"\x01\x80" + nan)]:
         with pytest.raises(Rejected):
             one.hear("p1", round_, wire)
@@ -273,7 +347,9 @@ def test_nonsense_is_rejected_and_counted(few: Federation, tmp_path: Path, chann
     assert one.views["p1"].rejected == 7
     assert one.hear("p1", t, good)
     assert not one.hear("p1", t, good)  # the same again
-    other = everyone(make_plan(few, channel=channel, seed=1), few, tmp_path / "other")["p1"].begin()[1]
+    other = everyone(make_plan(few, channel=channel, seed=1), few, tmp_path / "other")[
+        "p1"
+    ].begin()[1]
     with pytest.raises(Rejected, match="do two processes have this identity"):
         one.hear("p1", t, other)
     assert not one.hear("p1", 3, good)  # too far ahead to be of use
@@ -293,8 +369,20 @@ def test_positions_must_agree(few: Federation, tmp_path: Path) -> None:
     one, other = open_peer(plan, few, 0, tmp_path), open_peer(plan, few, 1, tmp_path)
     position = other.position("p0")
     one.check_position("p1", position)
-    assert set(position) == {"plan", "number", "weight", "round", "oldest", "counts", "entry"}  # nothing of its other neighbours
-    for change, words in (({"plan": "x"}, "another plan"), ({"number": 3}, "number"), ({"weight": 2.0}, "one weight")):
+    assert set(position) == {
+        "plan",
+        "number",
+        "weight",
+        "round",
+        "oldest",
+        "counts",
+        "entry",
+    }  # nothing of its other neighbours
+    for change, words in (
+        ({"plan": "x"}, "another plan"),
+        ({"number": 3}, "number"),
+        ({"weight": 2.0}, "one weight"),
+    ):
         with pytest.raises(Rejected, match=words):
             one.check_position("p1", position | change)
 
@@ -335,13 +423,15 @@ def test_edges_come_back_in_a_round_that_both_accept(few: Federation, tmp_path: 
         ({"p0": 3}, "this peer itself"),
     ],
 )
-def test_wrong_neighbours(few: Federation, tmp_path: Path, change: dict[str, int], words: str) -> None:
+def test_wrong_neighbours(
+    few: Federation, tmp_path: Path, change: dict[str, int], words: str
+) -> None:
     near = [Neighbour(name, number, 1.0) for name, number in change.items()]
     with pytest.raises(InvalidInput, match=words):
         Peer(make_plan(few), "p0", 0, near, few.subset(np.array([0])), tmp_path)
 
 
-# -- the network's rules ------------------------------------------------------------------------------------------------------
+# -- the network's rules ---------------------------------------------------------------------------
 
 
 def test_frames() -> None:
@@ -384,6 +474,14 @@ def test_access_is_by_name_and_direction() -> None:
             (key,) = rule["key_exprs"]
             assert "*" not in key
             if rule["messages"] == ["put"]:
-                assert key == (f"coterie/p/{who}/to/a" if rule["flows"] == ["ingress"] else f"coterie/p/a/to/{who}")
+                assert key == (
+                    f"coterie/p/{who}/to/a"
+                    if rule["flows"] == ["ingress"]
+                    else f"coterie/p/a/to/{who}"
+                )
             if rule["messages"] == ["query"]:
-                assert key == (f"coterie/p/a/ask/{who}" if rule["flows"] == ["ingress"] else f"coterie/p/{who}/ask/a")
+                assert key == (
+                    f"coterie/p/a/ask/{who}"
+                    if rule["flows"] == ["ingress"]
+                    else f"coterie/p/{who}/ask/a"
+                )

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from coterie.core.errors import InvalidInput
 from coterie.data.federation import Federation, from_arrays
 from coterie.deploy.client import Client
 from coterie.deploy.hub import Hub
@@ -14,7 +15,6 @@ from coterie.deploy.plan import Plan, Problem
 from coterie.deploy.site import OwnData, save_own
 from coterie.deploy.worker import Worker
 from coterie.engine.simulate import Simulator
-from coterie.errors import InvalidInput
 
 pytest.importorskip("torch")
 
@@ -28,14 +28,21 @@ def make():
 
 def loader():
     torch.manual_seed(1)
-    return DataLoader(TensorDataset(torch.randn(12, 5), torch.arange(12) % 3), batch_size=4, shuffle=True)
+    rows = TensorDataset(torch.randn(12, 5), torch.arange(12) % 3)
+    return DataLoader(rows, batch_size=4, shuffle=True)
 """
 
 
 @pytest.fixture
 def fed() -> Federation:
     rng = np.random.default_rng(0)
-    return from_arrays("noise", rng.normal(size=(60, 5)).astype(np.float32), rng.integers(0, 3, 60), np.arange(60) % 2, classes=3)
+    return from_arrays(
+        "noise",
+        rng.normal(size=(60, 5)).astype(np.float32),
+        rng.integers(0, 3, 60),
+        np.arange(60) % 2,
+        classes=3,
+    )
 
 
 @pytest.fixture
@@ -63,14 +70,21 @@ def run(plan: Plan, clients: list[Client], folder: Path) -> None:
         hub.take(k, clients[k].answer(request))
 
 
-def test_a_module_named_in_the_plan_trains_as_in_the_simulator(plan: Plan, fed: Federation, tmp_path: Path) -> None:
+def test_a_module_named_in_the_plan_trains_as_in_the_simulator(
+    plan: Plan, fed: Federation, tmp_path: Path
+) -> None:
     clients = [Client(plan, k, fed.subset(np.array([k])), tmp_path / f"{k}") for k in range(2)]
     run(plan, clients, tmp_path)
     simulator = Simulator(plan.method, fed, plan.model, plan.training, plan.coupling)
     simulator.advance(1)
     simulator.advance(1)
     for k in range(2):
-        np.testing.assert_allclose(clients[k].models()["personal"].flat(), simulator.models(k)["personal"].flat(), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(
+            clients[k].models()["personal"].flat(),
+            simulator.models(k)["personal"].flat(),
+            rtol=1e-5,
+            atol=1e-6,
+        )
 
 
 def test_a_client_with_a_loader_of_its_own(plan: Plan, fed: Federation, tmp_path: Path) -> None:
@@ -81,9 +95,13 @@ def test_a_client_with_a_loader_of_its_own(plan: Plan, fed: Federation, tmp_path
     other = fed.subset(np.array([1]))
     first = Client(plan, 0, worker, tmp_path / "first")
     run(plan, [first, Client(plan, 1, other, tmp_path / "first-other")], tmp_path / "one")
-    again = Client(plan, 0, Worker(plan, 0, own.load(plan, tmp_path), own.own_loader()), tmp_path / "again")
+    again = Client(
+        plan, 0, Worker(plan, 0, own.load(plan, tmp_path), own.own_loader()), tmp_path / "again"
+    )
     run(plan, [again, Client(plan, 1, other, tmp_path / "again-other")], tmp_path / "two")
-    assert first.models()["personal"].flat().tobytes() == again.models()["personal"].flat().tobytes()
+    assert (
+        first.models()["personal"].flat().tobytes() == again.models()["personal"].flat().tobytes()
+    )
 
 
 @pytest.mark.parametrize(

@@ -15,16 +15,18 @@ import numpy as np
 import pytest
 from peering import NAMES, Town, in_order, make_plan, peer_town, simulated, star_town, the_digits
 
-from coterie.deploy import keys
+from coterie.deploy.keys import authority as keys
 from coterie.deploy.plan import Plan
 from coterie.deploy.ports import free_ports
-from coterie.deploy.zenoh_net import Net, Place, packed
-from coterie.engine.run import tensors
+from coterie.deploy.zenoh.net import Net, Place, packed
+from coterie.runs.run import tensors
 
 WELL = dict.fromkeys(NAMES, 0)
 GO_ON = {"on_missing": "go-on", "patience": 6.0, "staleness": 2, "give_up": 300.0}
 ENDLESS = 1_000_000
-"""Rounds of a run that is stopped when what is to be seen was seen: nobody knows how fast this machine is."""
+"""Rounds of a run that is stopped when what is to be seen was seen: nobody knows how fast this
+machine is.
+"""
 
 
 def check_equal(town: Town, plan: Plan, rtol: float = 1e-5, names: tuple[str, ...] = NAMES) -> None:
@@ -36,7 +38,9 @@ def check_equal(town: Town, plan: Plan, rtol: float = 1e-5, names: tuple[str, ..
             for part, expected in tensors(model).items():
                 np.testing.assert_allclose(found[part], expected, rtol=rtol, atol=rtol / 10)
     rows = town.ledger(*names)
-    np.testing.assert_array_equal(in_order(rows[rows[:, 0] < plan.training.rounds]), in_order(simulator.ledger.rows()))
+    np.testing.assert_array_equal(
+        in_order(rows[rows[:, 0] < plan.training.rounds]), in_order(simulator.ledger.rows())
+    )
 
 
 def test_five_peers(tmp_path: Path) -> None:
@@ -49,8 +53,13 @@ def test_five_peers(tmp_path: Path) -> None:
         assert all(n["rejected"] == 0 for name in NAMES for n in town.status(name)["neighbours"])
         billed = {name: town.ledger(name)[:, 2:4].sum(0) for name in NAMES}
         for name in NAMES:  # what was handed to Zenoh, counted there
-            assert f"told its neighbours {billed[name][0]} bytes" in town.log(name), (billed, town.log(name))
-        assert sum(up for up, _ in billed.values()) == sum(down for _, down in billed.values())  # and what arrived, counted by the receivers
+            assert f"told its neighbours {billed[name][0]} bytes" in town.log(name), (
+                billed,
+                town.log(name),
+            )
+        assert sum(up for up, _ in billed.values()) == sum(
+            down for _, down in billed.values()
+        )  # and what arrived, counted by the receivers
 
 
 @pytest.mark.slow
@@ -100,7 +109,7 @@ def test_star_with_a_client_that_is_killed_and_a_hub_that_is(tmp_path: Path) -> 
         check_equal(town, plan, names=("hub",))
 
 
-# -- faults -----------------------------------------------------------------------------------------------------------------
+# -- faults ----------------------------------------------------------------------------------------
 
 
 def at_round(town: Town, name: str, t: int) -> None:
@@ -146,20 +155,27 @@ def test_stopped_for_30_seconds_with_wait(tmp_path: Path) -> None:
 def back_again(town: Town, since: int) -> bool:
     """p2 has jumped, and all have mixed with it and each other for a while."""
     near = [n for name in NAMES for n in town.status(name).get("neighbours", [])]
-    return "p2: round" in town.log("p2") and all(n["active"] and n["rejected"] == 0 and n["round"] > since + 20 for n in near)
+    return "p2: round" in town.log("p2") and all(
+        n["active"] and n["rejected"] == 0 and n["round"] > since + 20 for n in near
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["stopped for 30 seconds", "killed and restarted"])
 def test_go_on_with_one_that_comes_back(tmp_path: Path, how: str) -> None:
-    """Its edges are dropped, the others go on, it jumps to a round that all agree on, and all edges count again."""
+    """Its edges are dropped, the others go on, it jumps to a round that all agree on, and all edges
+    count again.
+    """
     plan = make_plan(the_digits(), rounds=ENDLESS, eval_every=ENDLESS, rules=GO_ON)
     with peer_town(tmp_path, plan) as town:
         town.start(*NAMES)
         at_round(town, "p2", 20)
         town.signal("p2", signal.SIGSTOP) if "stopped" in how else town.kill("p2")
         began = time.monotonic()
-        town.until(lambda: all("its edge is dropped" in town.log(name) for name in ("p1", "p3")), "the edges are dropped")
+        town.until(
+            lambda: all("its edge is dropped" in town.log(name) for name in ("p1", "p3")),
+            "the edges are dropped",
+        )
         time.sleep(max(0.0, began + 30 - time.monotonic()) if "stopped" in how else 1.0)
         since = town.status("p1")["round"]
         town.signal("p2", signal.SIGCONT) if "stopped" in how else town.start("p2")
@@ -177,7 +193,9 @@ def test_go_on_with_one_that_never_comes_back(tmp_path: Path) -> None:
         town.kill("p2")
         assert town.wait(*others) == dict.fromkeys(others, 0), town.logs()
         for name in ("p1", "p3"):
-            assert not next(n for n in town.status(name)["neighbours"] if n["name"] == "p2")["active"]
+            assert not next(n for n in town.status(name)["neighbours"] if n["name"] == "p2")[
+                "active"
+            ]
         check = [n["active"] for name in ("p0", "p4") for n in town.status(name)["neighbours"]]
         assert all(check)
 
@@ -216,7 +234,13 @@ def test_strangers(tmp_path: Path, kind: str) -> None:
             identity = keys.Identity.load(keys.issue(tmp_path / "other", "p4"))
         else:
             identity = keys.Identity.load(keys.issue(town.keys, "stranger"))
-        place = Place(plan.name, identity.name, "", {name: town.endpoint(name) for name in NAMES if name != identity.name}, identity)
+        place = Place(
+            plan.name,
+            identity.name,
+            "",
+            {name: town.endpoint(name) for name in NAMES if name != identity.name},
+            identity,
+        )
         town.start(*NAMES[:4])
         with Net(place, 1 << 20) as net:
             for name in NAMES[:4]:
@@ -226,7 +250,10 @@ def test_strangers(tmp_path: Path, kind: str) -> None:
                 net.tell(name, {"round": 0}, b"x" * 2600)
                 net.ask(name, "?", packed("{}", ()), 2.0)
             events = [event for _ in range(40) if (event := net.next(0.1)) is not None]
-            assert all(getattr(event, "payload", None) is None and not getattr(event, "alive", False) for event in events), events
+            assert all(
+                getattr(event, "payload", None) is None and not getattr(event, "alive", False)
+                for event in events
+            ), events
             town.start("p4")
             assert town.wait() == WELL, town.logs()
         check_equal(town, plan, 1e-4)
@@ -235,12 +262,16 @@ def test_strangers(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.slow
 def test_expired_certificates(tmp_path: Path) -> None:
-    """One that is expired at the start is refused by its own process; one that expires during the run stops it."""
+    """One that is expired at the start is refused by its own process; one that expires during the
+    run stops it.
+    """
     plan = make_plan(the_digits(), rounds=100000, rules={"give_up": 6.0}, eval_every=100000)
     keys.init(tmp_path / "clock", "town")
     soon = datetime.now(UTC) - timedelta(days=1) + timedelta(seconds=45)
     with peer_town(tmp_path / "t", plan) as town:
-        old = keys.issue(town.keys, "p2", days=1, renew=True, now=datetime.now(UTC) - timedelta(days=2))
+        old = keys.issue(
+            town.keys, "p2", days=1, renew=True, now=datetime.now(UTC) - timedelta(days=2)
+        )
         assert old.exists()
         keys.issue(town.keys, "p4", days=1, renew=True, now=soon)
         town.start("p2")
@@ -278,27 +309,50 @@ def test_revoked(tmp_path: Path) -> None:
         assert "is revoked" in town.log("p2")
 
 
-def with_bad_peer(tmp_path: Path, rules: dict[str, Any], act: Callable[[Town, Net, Plan], None], rounds: int = 300) -> Town:
+def with_bad_peer(
+    tmp_path: Path, rules: dict[str, Any], act: Callable[[Town, Net, Plan], None], rounds: int = 300
+) -> Town:
     """p2 has keys, but its process is the test's."""
     plan = make_plan(the_digits(), rounds=rounds, eval_every=1000, rules=rules | {"give_up": 30.0})
     others = [name for name in NAMES if name != "p2"]
     with peer_town(tmp_path, plan) as town:
         identity = keys.Identity.load(town.keys / "nodes" / "p2")
-        with Net(Place(plan.name, "p2", town.endpoint("p2"), {n: town.endpoint(n) for n in ("p1", "p3")}, identity), 1 << 20) as net:
+        with Net(
+            Place(
+                plan.name,
+                "p2",
+                town.endpoint("p2"),
+                {n: town.endpoint(n) for n in ("p1", "p3")},
+                identity,
+            ),
+            1 << 20,
+        ) as net:
             town.start(*others)
-            town.until(lambda: all("p2 is there" in town.log(name) for name in ("p1", "p3")), "p2 is seen")
+            town.until(
+                lambda: all("p2 is there" in town.log(name) for name in ("p1", "p3")), "p2 is seen"
+            )
             act(town, net, plan)
             assert town.wait(*others, seconds=600) == dict.fromkeys(others, 0), town.logs()
         return town
 
 
 def position(plan: Plan, t: int, weight: float) -> dict[str, Any]:
-    return {"plan": plan.fingerprint, "number": 2, "weight": weight, "round": t, "oldest": t, "counts": True, "entry": -1}
+    return {
+        "plan": plan.fingerprint,
+        "number": 2,
+        "weight": weight,
+        "round": t,
+        "oldest": t,
+        "counts": True,
+        "entry": -1,
+    }
 
 
 @pytest.mark.slow
 def test_bad_messages(tmp_path: Path) -> None:
-    """NaN, garbage, 100 times the size, another round, another plan: rejected, counted and told of, and the others go on."""
+    """NaN, garbage, 100 times the size, another round, another plan: rejected, counted and told of,
+    and the others go on.
+    """
     size = 650 * 4
 
     def act(town: Town, net: Net, plan: Plan) -> None:
@@ -321,14 +375,23 @@ def test_bad_messages(tmp_path: Path) -> None:
     town = with_bad_peer(tmp_path, GO_ON, act)
     rejected = next(n for n in town.status("p1")["neighbours"] if n["name"] == "p2")["rejected"]
     assert rejected >= 9, town.logs()
-    for words in ("NaN or infinity", "bytes, but must have", "the plan has 300", "another plan", "the weight 3.0", "is no round"):
+    for words in (
+        "NaN or infinity",
+        "bytes, but must have",
+        "the plan has 300",
+        "another plan",
+        "the weight 3.0",
+        "is no round",
+    ):
         assert words in town.log("p1"), (words, town.log("p1"))
     assert all(n["rejected"] == 0 for name in ("p0", "p4") for n in town.status(name)["neighbours"])
 
 
 @pytest.mark.slow
 def test_replayed_and_forged(tmp_path: Path) -> None:
-    """An old message is no news; one under another's key does not arrive; two different ones for one round: the first counts."""
+    """An old message is no news; one under another's key does not arrive; two different ones for
+    one round: the first counts.
+    """
 
     def act(town: Town, net: Net, plan: Plan) -> None:
         import zenoh
@@ -336,8 +399,12 @@ def test_replayed_and_forged(tmp_path: Path) -> None:
         zero = np.zeros(650, np.float32).tobytes()
         net.tell("p1", position(plan, 0, 0.5), zero)
         net.tell("p1", position(plan, 0, 0.5), zero)  # the same again
-        net.tell("p1", position(plan, 0, 0.5), np.ones(650, np.float32).tobytes())  # another process with this identity
-        forged = net._session.declare_publisher(net.place.key("p3", "to", "p1"), congestion_control=zenoh.CongestionControl.BLOCK)
+        net.tell(
+            "p1", position(plan, 0, 0.5), np.ones(650, np.float32).tobytes()
+        )  # another process with this identity
+        forged = net._session.declare_publisher(
+            net.place.key("p3", "to", "p1"), congestion_control=zenoh.CongestionControl.BLOCK
+        )
         forged.put(zero, attachment=json.dumps(position(plan, 0, 0.7) | {"number": 3}))
         town.until(lambda: town.status("p1")["round"] > 20, "round 20")
         net.tell("p1", position(plan, 0, 0.5), zero)  # long ago
@@ -352,7 +419,9 @@ def test_replayed_and_forged(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_two_processes_with_one_identity(tmp_path: Path) -> None:
-    """In one folder the second refuses to start; with another folder its messages are rejected, and the run is not harmed."""
+    """In one folder the second refuses to start; with another folder its messages are rejected, and
+    the run is not harmed.
+    """
     plan = make_plan(the_digits(), rounds=ENDLESS, eval_every=ENDLESS)
     with peer_town(tmp_path, plan) as town:
         town.start(*NAMES)

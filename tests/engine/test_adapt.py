@@ -1,4 +1,6 @@
-"""Newcomers get a model in the method's own way, checked against closed forms; held-out clients are scored; the command reads a newcomer's table."""
+"""Newcomers get a model in the method's own way, checked against closed forms; held-out clients are
+scored; the command reads a newcomer's table.
+"""
 
 from __future__ import annotations
 
@@ -25,32 +27,56 @@ def linear() -> Federation:
 
 def trained(method: Method, federation: Federation) -> Simulator:
     graph = coterie.graph.ring(4, 0.5) if method.exchange == "graph" else None
-    return coterie.simulate(method, federation.subset(np.arange(4)), "linear", graph=graph, **EXACT).simulator
+    return coterie.simulate(
+        method, federation.subset(np.arange(4)), "linear", graph=graph, **EXACT
+    ).simulator
 
 
-def new_model(method: Method, linear: Federation, view: str = "personal", rounds: int = 300) -> tuple[np.ndarray, Simulator, float, np.ndarray]:
+def new_model(
+    method: Method, linear: Federation, view: str = "personal", rounds: int = 300
+) -> tuple[np.ndarray, Simulator, float, np.ndarray]:
     sim = trained(method, linear)
     found = adapt(sim, linear.subset(np.array([4])), rounds=rounds)
-    return np.asarray(found.models[view].leaves[0]).reshape(-1), sim, linear.facts["b"][4], linear.facts["least_squares"][4]
+    return (
+        np.asarray(found.models[view].leaves[0]).reshape(-1),
+        sim,
+        linear.facts["b"][4],
+        linear.facts["least_squares"][4],
+    )
 
 
 def test_pfedme_newcomer_reaches_the_prox_of_w(linear: Federation) -> None:
     lam = 2.0
-    theta, sim, b, best = new_model(coterie.PFedMe(lam=lam, lr=0.1, personal_lr=0.2, local_rounds=1, inner_steps=30, inner_start="memory"), linear)
+    theta, sim, b, best = new_model(
+        coterie.PFedMe(
+            lam=lam, lr=0.1, personal_lr=0.2, local_rounds=1, inner_steps=30, inner_start="memory"
+        ),
+        linear,
+    )
     w = np.asarray(sim.hub.leaves[0]).reshape(-1)
     np.testing.assert_allclose(theta, (b * best + lam * w) / (b + lam), rtol=1e-8)
 
 
 def test_lp_proj_newcomer_is_held_in_the_subspace_only(linear: Federation) -> None:
     lam = 2.0
-    method = coterie.LpProj2(lam=lam, lr=0.1, personal_lr=0.2, local_rounds=1, inner_steps=30, dsub=2, projection="orthogonal")
+    method = coterie.LpProj2(
+        lam=lam,
+        lr=0.1,
+        personal_lr=0.2,
+        local_rounds=1,
+        inner_steps=30,
+        dsub=2,
+        projection="orthogonal",
+    )
     x, sim, b, best = new_model(method, linear)
     p = np.concatenate([np.asarray(part) for part in sim.method.drawn.parts], axis=1)  # type: ignore[attr-defined]
     inside = (b * (p @ best) + lam * np.asarray(sim.hub)) / (b + lam)
     np.testing.assert_allclose(x, p.T @ inside + best - p.T @ p @ best, rtol=1e-7)
 
 
-def test_fedu_newcomer_begins_with_its_neighbours_mean_and_is_pulled_to_it(linear: Federation) -> None:
+def test_fedu_newcomer_begins_with_its_neighbours_mean_and_is_pulled_to_it(
+    linear: Federation,
+) -> None:
     lr, eta, steps = 0.05, 0.8, 2
     method = coterie.FedU(lr=lr, eta=eta, local_steps=steps)
     first, sim, b, best = new_model(method, linear, rounds=0)
@@ -58,9 +84,12 @@ def test_fedu_newcomer_begins_with_its_neighbours_mean_and_is_pulled_to_it(linea
     np.testing.assert_allclose(first, mean, rtol=1e-12)
     x, *_ = new_model(method, linear)
     total = 1.0  # a ring with weight ½: every member's weights add up to 1
-    # The fixed point of: R local steps, x⁺ = best + (1 − lr b)^R (x − best), then x = x⁺ − lr R η total (x⁺ − mean).
+    # The fixed point of: R local steps, x⁺ = best + (1 − lr b)^R (x − best), then x = x⁺ − lr R η
+    # total (x⁺ − mean).
     shrink, pull = (1 - lr * b) ** steps, lr * steps * eta * total
-    np.testing.assert_allclose(x, ((1 - pull) * (1 - shrink) * best + pull * mean) / (1 - (1 - pull) * shrink), rtol=1e-8)
+    np.testing.assert_allclose(
+        x, ((1 - pull) * (1 - shrink) * best + pull * mean) / (1 - (1 - pull) * shrink), rtol=1e-8
+    )
 
 
 def test_mocha_newcomer_solves_its_problem_beside_the_fixed_mean(linear: Federation) -> None:
@@ -87,19 +116,26 @@ def test_the_federation_stays_as_it_is(linear: Federation) -> None:
 KINDS = ("ditto", "fedrep", "graph-proj")
 
 
-@pytest.mark.parametrize("name", [n if n in KINDS else pytest.param(n, marks=pytest.mark.slow) for n in sorted(coterie.METHODS)])
+@pytest.mark.parametrize(
+    "name",
+    [n if n in KINDS else pytest.param(n, marks=pytest.mark.slow) for n in sorted(coterie.METHODS)],
+)
 def test_every_method_welcomes_newcomers(name: str, ragged: Federation) -> None:
     known = coterie.METHODS[name].public()
     small = {"local_steps": 2, "local_rounds": 1, "inner_steps": 2, "dsub": 4}
     method = coterie.get_method(name, {k: v for k, v in small.items() if k in known})
-    result = coterie.simulate(method, ragged, "mlr", rounds=2, eval_every=2, batch_size=4, held_out=2, adapt_rounds=2)
+    result = coterie.simulate(
+        method, ragged, "mlr", rounds=2, eval_every=2, batch_size=4, held_out=2, adapt_rounds=2
+    )
     sim, last = result.simulator, result.snapshots[-1]
     assert sim.spec.clients == 3
     assert sorted([*sim.members, *sim.held_out]) == [0, 1, 2, 3, 4]
     scored = ~np.isnan(last.scores["newcomers"].score[0])
     assert set(np.flatnonzero(scored)) <= set(sim.held_out)
     assert np.isnan(last.scores["test"].score[0][sim.held_out]).all()
-    assert not np.isin(result.ledger.rows()[:, 1], sim.held_out).any(), "who is held out is never billed"
+    assert not np.isin(result.ledger.rows()[:, 1], sim.held_out).any(), (
+        "who is held out is never billed"
+    )
     assert np.isfinite(last.scores["newcomers"].loss[0][scored]).all()
 
 
@@ -107,13 +143,17 @@ def test_held_out_clients_never_matter_to_training(ragged: Federation) -> None:
     """What they have changes nothing for the members."""
     import dataclasses
 
-    run = lambda fed: coterie.simulate(coterie.FedAvg(local_steps=2), fed, rounds=3, eval_every=3, batch_size=4, held_out=2)  # noqa: E731
+    run = lambda fed: coterie.simulate(
+        coterie.FedAvg(local_steps=2), fed, rounds=3, eval_every=3, batch_size=4, held_out=2
+    )
     a = run(ragged)
     y = ragged.train.y.copy()
     for k in a.simulator.held_out:
         y[ragged.train.offsets[k] : ragged.train.offsets[k + 1]] = 0
     b = run(dataclasses.replace(ragged, train=dataclasses.replace(ragged.train, y=y)))
-    np.testing.assert_array_equal(a.simulator.all_models().leaves[0], b.simulator.all_models().leaves[0])
+    np.testing.assert_array_equal(
+        a.simulator.all_models().leaves[0], b.simulator.all_models().leaves[0]
+    )
 
 
 def test_asking_for_a_held_out_clients_model_is_refused(ragged: Federation) -> None:
@@ -140,7 +180,10 @@ def table(path: Path, sites: list[str], seed: int, extra: str = "") -> Path:
     for site in sites:
         for _ in range(24):
             heat = rng.normal()
-            lines.append(f"{site},{heat:.4f},{rng.choice(['x', 'y'])},{'hot' if heat > 0 else 'cold'}" + ("," + "1" if extra else ""))
+            lines.append(
+                f"{site},{heat:.4f},{rng.choice(['x', 'y'])},{'hot' if heat > 0 else 'cold'}"
+                + ("," + "1" if extra else "")
+            )
     path.write_text("\n".join(lines) + "\n")
     return path
 
@@ -150,13 +193,17 @@ def test_the_command_adapts_to_a_newcomers_table(tmp_path: Path) -> None:
     new = table(tmp_path / "new.csv", ["d"], 1)
     config = tmp_path / "e.toml"
     config.write_text(
-        f'method = "fedu"\n[data]\nname = "table"\npath = "{readings}"\nclient = "site"\ntarget = "label"\n[training]\nrounds = 3\neval_every = 3\n'
+        f'method = "fedu"\n[data]\nname = "table"\npath = "{readings}"\nclient = "site"\ntarget ='
+        ' "label"\n[training]\nrounds = 3\neval_every = 3\n'
     )
     from typer.testing import CliRunner
 
     runner = CliRunner()
     assert runner.invoke(app, ["run", str(config), "--out", str(tmp_path / "run")]).exit_code == 0
-    done = runner.invoke(app, ["adapt", str(tmp_path / "run"), "--data", str(new), "--client", "site", "--rounds", "5"])
+    done = runner.invoke(
+        app,
+        ["adapt", str(tmp_path / "run"), "--data", str(new), "--client", "site", "--rounds", "5"],
+    )
     assert done.exit_code == 0, done.output
     assert "newcomers after 5 local rounds of FedU" in done.output
     (path,) = (tmp_path / "run" / "newcomers").glob("*.safetensors")
@@ -164,8 +211,20 @@ def test_the_command_adapts_to_a_newcomers_table(tmp_path: Path) -> None:
     lacking = tmp_path / "lacking.csv"
     lacking.write_text("site,heat,label\nd,1.0,hot\nd,2.0,hot\n")
     with pytest.raises(InvalidInput, match="kind"):
-        runner.invoke(app, ["adapt", str(tmp_path / "run"), "--data", str(lacking)], catch_exceptions=False, standalone_mode=False)
+        runner.invoke(
+            app,
+            ["adapt", str(tmp_path / "run"), "--data", str(lacking)],
+            catch_exceptions=False,
+            standalone_mode=False,
+        )
     strange = tmp_path / "strange.csv"
     strange.write_text("site,heat,kind,label\nd,1.0,x,lukewarm\nd,2.0,x,hot\n")
-    with pytest.raises(InvalidInput, match="the label 'lukewarm', which the run does not know; known: cold, hot"):
-        runner.invoke(app, ["adapt", str(tmp_path / "run"), "--data", str(strange)], catch_exceptions=False, standalone_mode=False)
+    with pytest.raises(
+        InvalidInput, match="the label 'lukewarm', which the run does not know; known: cold, hot"
+    ):
+        runner.invoke(
+            app,
+            ["adapt", str(tmp_path / "run"), "--data", str(strange)],
+            catch_exceptions=False,
+            standalone_mode=False,
+        )

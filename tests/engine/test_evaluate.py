@@ -15,7 +15,10 @@ RUN: dict[str, Any] = {"rounds": 4, "eval_every": 2, "batch_size": 4, "precision
 
 
 def flat(model: Any) -> np.ndarray:
-    """All numbers of a model, in the precision it has. (`Vector.flat` goes through JAX, which is in single precision outside a run.)"""
+    """All numbers of a model, in the precision it has.
+
+    (`Vector.flat` goes through JAX, which is in single precision outside a run.)
+    """
     return np.concatenate([np.asarray(leaf).reshape(-1) for leaf in model.leaves])
 
 
@@ -28,7 +31,9 @@ def by_hand(result: coterie.Result, split: str, view: str) -> tuple[np.ndarray, 
             p = result.simulator.models(k)[view].tree
             z = x @ p["w"].T + p["b"]
             peak = z.max(1)
-            loss[k] = np.mean(peak + np.log(np.exp(z - peak[:, None]).sum(1)) - z[np.arange(len(y)), y])
+            loss[k] = np.mean(
+                peak + np.log(np.exp(z - peak[:, None]).sum(1)) - z[np.arange(len(y)), y]
+            )
             score[k] = np.mean(z.argmax(1) == y)
     return loss, score
 
@@ -44,7 +49,9 @@ def test_scores_by_hand(name: str, ragged: Federation) -> None:
             loss, score = by_hand(result, split, view)
             np.testing.assert_allclose(scores.loss[i], loss, rtol=1e-10)
             np.testing.assert_allclose(scores.score[i], score, rtol=1e-12)
-    assert np.isnan(last.scores["test"].score[:, 2]).all(), "client 2 has no test samples: NaN, not 0"
+    assert np.isnan(last.scores["test"].score[:, 2]).all(), (
+        "client 2 has no test samples: NaN, not 0"
+    )
     assert np.isnan(last.scores["validation"].score[:, 1]).all()
     assert np.isfinite(result.curve()).all(), "a client without samples is left out of the mean"
     np.testing.assert_allclose(result.curve()[-1], np.nanmean(result.client_scores()))
@@ -54,7 +61,9 @@ def test_scores_by_hand(name: str, ragged: Federation) -> None:
 def test_chunks_do_not_matter(at_once: int, ragged: Federation) -> None:
     method = coterie.Local(local_steps=3)
     whole = coterie.simulate(method, ragged, **RUN).snapshots[-1].scores["test"]
-    parts = coterie.simulate(method, ragged, **RUN, eval_at_once=at_once).snapshots[-1].scores["test"]
+    parts = (
+        coterie.simulate(method, ragged, **RUN, eval_at_once=at_once).snapshots[-1].scores["test"]
+    )
     np.testing.assert_allclose(parts.loss, whole.loss, rtol=1e-12)
     np.testing.assert_array_equal(parts.score, whole.score)
 
@@ -74,7 +83,9 @@ def test_evaluation_changes_nothing_and_costs_nothing(ragged: Federation) -> Non
 
 def test_regression_scores_are_negated_mean_squared_errors() -> None:
     fed = coterie.load("linear", clients=3, samples=5, dimension=2, test_samples=4)
-    result = coterie.simulate(coterie.Local(lr=0.1, local_steps=2), fed, "linear", **{**RUN, "sampling": "full"})
+    result = coterie.simulate(
+        coterie.Local(lr=0.1, local_steps=2), fed, "linear", **{**RUN, "sampling": "full"}
+    )
     assert set(result.snapshots[-1].scores) == {"test"}, "there is no validation split here"
     for k in range(3):
         x, y = fed.test.client(k)

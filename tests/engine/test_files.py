@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coterie.engine.files import read_arrays
-from coterie.errors import InvalidInput
+from coterie.core.errors import InvalidInput
+from coterie.core.files import read_arrays
 
 
 def test_arrays_come_back(tmp_path: Path) -> None:
@@ -18,7 +18,11 @@ def test_arrays_come_back(tmp_path: Path) -> None:
     assert read_arrays(tmp_path / "one.npy", "the file")[""].tolist() == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("junk", [b"", b"PK\x03\x04junk", b"\x93NUMPYjunk", b"hello"], ids=["empty", "zip", "npy", "text"])
+@pytest.mark.parametrize(
+    "junk",
+    [b"", b"PK\x03\x04junk", b"\x93NUMPYjunk", b"hello"],
+    ids=["empty", "zip", "npy", "text"],
+)
 def test_junk_is_one_sentence(junk: bytes, tmp_path: Path) -> None:
     path = tmp_path / "file.npz"
     path.write_bytes(junk)

@@ -1,4 +1,6 @@
-"""The predicted time of rounds: by hand on small federations, by properties on others; and drop-outs."""
+"""The predicted time of rounds: by hand on small federations, by properties on others; and
+drop-outs.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,11 @@ import numpy as np
 import pytest
 
 from coterie import Federation, Training, load, simulate
-from coterie.algorithms.base import get_method
-from coterie.comparing import compare_into
+from coterie.core.errors import InvalidInput
 from coterie.coupling.graph import complete, from_matrix, ring
-from coterie.engine.network import (
+from coterie.engine.simulate import Simulator, drive
+from coterie.methods.base import get_method
+from coterie.network.model import (
     ENGINES,
     WINDOW,
     Dropping,
@@ -27,11 +30,15 @@ from coterie.engine.network import (
     stalls,
     star_time,
 )
-from coterie.engine.simulate import Simulator, drive
-from coterie.errors import InvalidInput
-from coterie.experiment import Experiment
+from coterie.runs.compare import compare_into
+from coterie.runs.experiment import Experiment
 
-FREE: dict[str, Any] = {"work_seconds": 0, "message_seconds": 0, "round_seconds": 0, "slow_start": False}
+FREE: dict[str, Any] = {
+    "work_seconds": 0,
+    "message_seconds": 0,
+    "round_seconds": 0,
+    "slow_start": False,
+}
 
 
 @pytest.fixture(autouse=True)
@@ -47,23 +54,31 @@ def links(latency: Any, up: Any = np.inf, down: Any = np.inf, gradient: Any = 0.
 def bill(rounds: int, up: Any, down: Any, gradients: Any) -> np.ndarray:
     """The same round again and again."""
     up, down, gradients = np.broadcast_arrays(up, down, gradients)
-    return np.array([(t, k, up[k], down[k], gradients[k]) for t in range(rounds) for k in range(len(up))])
+    return np.array(
+        [(t, k, up[k], down[k], gradients[k]) for t in range(rounds) for k in range(len(up))]
+    )
 
 
-# -- by hand ------------------------------------------------------------------------------------------------------------------
+# -- by hand ---------------------------------------------------------------------------------------
 
 
 def test_two_clients_of_a_hub_by_hand() -> None:
     rows = bill(3, [1000, 500], [2000, 2000], [10, 1])
-    found = star_time(Network(**FREE), rows, links([0.1, 0.01], [100, 1000], [200, 1e4], [0.5, 1.0]))
-    first = 0.1 + 2000 / 200 + 10 * 0.5 + 0.1 + 1000 / 100  # 25.2; the second needs 0.01 + 0.2 + 1 + 0.01 + 0.5
+    found = star_time(
+        Network(**FREE), rows, links([0.1, 0.01], [100, 1000], [200, 1e4], [0.5, 1.0])
+    )
+    first = (
+        0.1 + 2000 / 200 + 10 * 0.5 + 0.1 + 1000 / 100
+    )  # 25.2; the second needs 0.01 + 0.2 + 1 + 0.01 + 0.5
     np.testing.assert_allclose(found.seconds, [first, 2 * first, 3 * first])
     assert found.rounds.tolist() == [0, 1, 2]
     np.testing.assert_allclose(found.after([0, 2]), [0, 2 * first])
 
 
 def test_latency_alone_is_one_round_trip() -> None:
-    assert star_time(Network(**FREE), bill(5, [8] * 4, 8, 0), links([0.1] * 4)).total == pytest.approx(5 * 0.2)
+    assert star_time(
+        Network(**FREE), bill(5, [8] * 4, 8, 0), links([0.1] * 4)
+    ).total == pytest.approx(5 * 0.2)
 
 
 def test_a_hub_shares_its_bandwidth() -> None:
@@ -81,11 +96,15 @@ def test_a_hub_takes_answers_one_after_the_other() -> None:
 
 
 def test_a_ring_of_three_by_hand() -> None:
-    # Everybody sends 100 bytes to each of two neighbours; peer 0 works for 4 s, the others for 1 s; a message takes 1 s + 100 B / 50 B/s = 3 s.
+    # Everybody sends 100 bytes to each of two neighbours; peer 0 works for 4 s, the others for 1 s;
+    # a message takes 1 s + 100 B / 50 B/s = 3 s.
     rows = bill(2, [200] * 3, 200, 1)
-    found = peer_time(Network(**FREE), rows, links([1.0] * 3, 100.0, np.inf, [4.0, 1.0, 1.0]), ring(3))
-    # Round 0: 0 sends at 4, is heard at 7; the others send at 1, are heard at 4. Ready: 0 at 4, the others at 7.
-    # Round 1: 0 sends at 8, is heard at 11; the others send at 8, are heard at 11. Ready: all at 11.
+    found = peer_time(
+        Network(**FREE), rows, links([1.0] * 3, 100.0, np.inf, [4.0, 1.0, 1.0]), ring(3)
+    )
+    # Round 0: 0 sends at 4, is heard at 7; the others send at 1, are heard at 4. Ready: 0 at 4, the
+    # others at 7. Round 1: 0 sends at 8, is heard at 11; the others send at 8, are heard at 11.
+    # Ready: all at 11.
     np.testing.assert_allclose(found.seconds, [7, 11])
 
 
@@ -99,13 +118,23 @@ def test_peers_wait_for_neighbours_only() -> None:
     rows = bill(3, [1] * 4, 1, 1)
     only_first = rows[:, 0] == 0
     rows[(rows[:, 1] == 0) & ~only_first, 4] = 1
-    np.testing.assert_allclose(peer_time(Network(**FREE), rows, links([0.0] * 4, gradient=[1.0] * 4), from_matrix(weights)).seconds, [1, 2, 3])
+    np.testing.assert_allclose(
+        peer_time(
+            Network(**FREE), rows, links([0.0] * 4, gradient=[1.0] * 4), from_matrix(weights)
+        ).seconds,
+        [1, 2, 3],
+    )
 
 
 def test_a_lonely_peer_waits_for_nobody() -> None:
     weights = np.zeros((3, 3))
     weights[0, 1] = weights[1, 0] = 1
-    found = peer_time(Network(**FREE), bill(2, [1, 1, 0], [1, 1, 0], 1), links([1.0] * 3, gradient=[1.0] * 3), from_matrix(weights))
+    found = peer_time(
+        Network(**FREE),
+        bill(2, [1, 1, 0], [1, 1, 0], 1),
+        links([1.0] * 3, gradient=[1.0] * 3),
+        from_matrix(weights),
+    )
     np.testing.assert_allclose(found.seconds, [2, 4])
 
 
@@ -116,26 +145,40 @@ def test_slow_start_by_hand() -> None:
         np.testing.assert_allclose(stalls(np.array([windows * WINDOW]), inf, trip), [trips * 0.1])
     # A link that a first window fills never waits.
     np.testing.assert_allclose(stalls(np.array([1e9]), np.array([WINDOW / 0.2]), trip), [0.1])
-    # One window takes 0.04 s: gaps of 0.1, 0.1 − 0.04, 0.1 − 0.12 < 0 after it (a window is on the wire while its acknowledgements come).
+    # One window takes 0.04 s: gaps of 0.1, 0.1 − 0.04, 0.1 − 0.12 < 0 after it (a window is on the
+    # wire while its acknowledgements come).
     gaps = [0.1 + 0.04 - 0.04 * 2**i for i in range(3)]
-    np.testing.assert_allclose(stalls(np.array([1e9]), np.array([WINDOW / 0.04]), trip), [sum(g for g in gaps if g > 0)])
+    np.testing.assert_allclose(
+        stalls(np.array([1e9]), np.array([WINDOW / 0.04]), trip), [sum(g for g in gaps if g > 0)]
+    )
 
 
 def test_a_window_by_hand() -> None:
-    """A message of 2.5 windows over 0.1 s one way: a window, a wait of a round trip, and the rest; later, it depends on the silence."""
-    one, size, inf, latency = np.array([0]), np.array([2.5 * WINDOW]), np.array([np.inf]), np.array([0.1])
+    """A message of 2.5 windows over 0.1 s one way: a window, a wait of a round trip, and the rest;
+    later, it depends on the silence.
+    """
+    one, size, inf, latency = (
+        np.array([0]),
+        np.array([2.5 * WINDOW]),
+        np.array([np.inf]),
+        np.array([0.1]),
+    )
 
     def after(pause: float) -> float:
         wires = Wires(Network(), 1)
         assert wires.carry(one, np.array([5.0]), size, inf, latency) == pytest.approx(0.3)
-        assert wires.window == pytest.approx(3 * WINDOW)  # twice the larger flight: 1 and 1.5 windows
+        assert wires.window == pytest.approx(
+            3 * WINDOW
+        )  # twice the larger flight: 1 and 1.5 windows
         assert wires.last == pytest.approx(5.2)  # it ends to send a round trip after it began
         return float(wires.carry(one, np.array([5.2 + pause]), size, inf, latency)[0])
 
     assert after(0.39) == pytest.approx(0.1)  # the timeout is 0.2 + 0.2 s: the window holds
     assert after(0.41) == pytest.approx(0.3)  # halved to 1.5 windows
     assert after(100.0) == pytest.approx(0.3)
-    assert Wires(Network(slow_start=False), 1).carry(one, np.array([0.0]), size, inf, latency) == pytest.approx(0.1)
+    assert Wires(Network(slow_start=False), 1).carry(
+        one, np.array([0.0]), size, inf, latency
+    ) == pytest.approx(0.1)
 
 
 def test_a_window_grows_no_further_than_messages_fill_it() -> None:
@@ -150,11 +193,17 @@ def test_a_window_grows_no_further_than_messages_fill_it() -> None:
 
 
 def test_training_alone_needs_no_network() -> None:
-    found = forecast(Network(**FREE), bill(2, [0, 0], 0, [1, 3]), get_method("local"), 2, links=links([9.0, 9.0], gradient=[1.0, 1.0]))
+    found = forecast(
+        Network(**FREE),
+        bill(2, [0, 0], 0, [1, 3]),
+        get_method("local"),
+        2,
+        links=links([9.0, 9.0], gradient=[1.0, 1.0]),
+    )
     np.testing.assert_allclose(found.seconds, [3, 6])
 
 
-# -- properties ---------------------------------------------------------------------------------------------------------------
+# -- properties ------------------------------------------------------------------------------------
 
 
 def random_bill(rng: np.random.Generator, n: int, rounds: int = 4) -> np.ndarray:
@@ -175,8 +224,14 @@ def test_a_better_network_is_never_slower(method: str, case: int) -> None:
         "spread": rng.uniform(0, 1),
         "jitter": 0.01,
     }
-    worse = {key: value * (2 if key in ("latency", "jitter") else 0.5) for key, value in base.items() if key != "spread"}
-    time = lambda **options: forecast(Network(**options), rows, get_method(method), n, graph=graph).seconds  # noqa: E731
+    worse = {
+        key: value * (2 if key in ("latency", "jitter") else 0.5)
+        for key, value in base.items()
+        if key != "spread"
+    }
+    time = lambda **options: (
+        forecast(Network(**options), rows, get_method(method), n, graph=graph).seconds
+    )
     now = time(**base)
     assert (np.diff(now, prepend=0) > 0).all()
     for key, value in worse.items():
@@ -191,19 +246,33 @@ def test_it_does_not_matter_how_clients_are_numbered(case: int) -> None:
     weights = np.triu(rng.random((n, n)) < 0.5, 1).astype(float)
     weights += weights.T
     rows = random_bill(rng, n)
-    at = links(rng.uniform(0, 0.1, n), rng.uniform(1e4, 1e6, n), rng.uniform(1e4, 1e6, n), rng.uniform(0, 0.01, n))
+    at = links(
+        rng.uniform(0, 0.1, n),
+        rng.uniform(1e4, 1e6, n),
+        rng.uniform(1e4, 1e6, n),
+        rng.uniform(0, 0.01, n),
+    )
     place = rng.permutation(n)  # client k becomes place[k]
     order = np.argsort(place)
     moved_rows = rows.copy()
     moved_rows[:, 1] = place[rows[:, 1]]
     moved = Links(*(a[order] for a in at))
-    np.testing.assert_allclose(star_time(Network(), moved_rows, moved).seconds, star_time(Network(), rows, at).seconds)
+    np.testing.assert_allclose(
+        star_time(Network(), moved_rows, moved).seconds, star_time(Network(), rows, at).seconds
+    )
     other = from_matrix(weights[np.ix_(order, order)])
-    np.testing.assert_allclose(peer_time(Network(), moved_rows, moved, other).seconds, peer_time(Network(), rows, at, from_matrix(weights)).seconds)
+    np.testing.assert_allclose(
+        peer_time(Network(), moved_rows, moved, other).seconds,
+        peer_time(Network(), rows, at, from_matrix(weights)).seconds,
+    )
 
 
 def test_clients_differ_by_the_networks_seed() -> None:
-    a, b, c = Network(up=1e5, spread=0.5).links(9), Network(up=1e5, spread=0.5).links(9), Network(up=1e5, spread=0.5, seed=1).links(9)
+    a, b, c = (
+        Network(up=1e5, spread=0.5).links(9),
+        Network(up=1e5, spread=0.5).links(9),
+        Network(up=1e5, spread=0.5, seed=1).links(9),
+    )
     assert all((x == y).all() for x, y in zip(a, b, strict=True))
     assert len(set(a.latency)) == 9
     assert np.isinf(a.down).all()
@@ -214,7 +283,7 @@ def test_clients_differ_by_the_networks_seed() -> None:
     assert np.log(many).std() == pytest.approx(0.7, rel=0.05)
 
 
-# -- drop-outs ----------------------------------------------------------------------------------------------------------------
+# -- drop-outs -------------------------------------------------------------------------------------
 
 
 def test_drop_outs_belong_to_the_seed_and_are_nested() -> None:
@@ -236,10 +305,18 @@ def test_waiting_for_a_drop_out_takes_as_long_as_it_lasts() -> None:
     assert not hit.all()
     np.testing.assert_allclose(found, np.where(hit, 7.0, 0.0), atol=1e-9)
     impatient = network.replace(on_missing="go-on", patience=2.0, at_least=0.25)
-    np.testing.assert_allclose(np.diff(star_time(impatient, rows, at, seed=2).seconds, prepend=0), np.where(hit, 2.0, 0.0), atol=1e-9)
-    patient = network.replace(on_missing="go-on", patience=9.0)  # it is back before anybody gives up
+    np.testing.assert_allclose(
+        np.diff(star_time(impatient, rows, at, seed=2).seconds, prepend=0),
+        np.where(hit, 2.0, 0.0),
+        atol=1e-9,
+    )
+    patient = network.replace(
+        on_missing="go-on", patience=9.0
+    )  # it is back before anybody gives up
     assert not patient.changes_training
-    np.testing.assert_allclose(np.diff(star_time(patient, rows, at, seed=2).seconds, prepend=0), found)
+    np.testing.assert_allclose(
+        np.diff(star_time(patient, rows, at, seed=2).seconds, prepend=0), found
+    )
 
 
 def test_peers_wait_for_drop_outs_too() -> None:
@@ -248,7 +325,10 @@ def test_peers_wait_for_drop_outs_too() -> None:
     waiting = peer_time(network, rows, at, complete(4)).total
     hit = sum(network.away(0, t, 4).any() for t in range(10))
     assert waiting == pytest.approx(7.0 * hit)
-    assert peer_time(network.replace(on_missing="go-on", patience=1.0), rows, at, complete(4)).total <= waiting
+    assert (
+        peer_time(network.replace(on_missing="go-on", patience=1.0), rows, at, complete(4)).total
+        <= waiting
+    )
 
 
 @pytest.fixture(scope="module")
@@ -264,10 +344,14 @@ GOING_ON = Network(drop_out=0.3, on_missing="go-on", patience=1.0, drop_seconds=
     [
         ("fedavg", {"local_steps": 1}),
         pytest.param("fedu", {"local_steps": 1}, marks=pytest.mark.slow),
-        pytest.param("pfedme", {"local_rounds": 1, "inner_steps": 1, "trains": "all"}, marks=pytest.mark.slow),
+        pytest.param(
+            "pfedme", {"local_rounds": 1, "inner_steps": 1, "trains": "all"}, marks=pytest.mark.slow
+        ),
     ],
 )
-def test_rounds_go_on_without_drop_outs(fed: Federation, name: str, options: dict[str, Any]) -> None:
+def test_rounds_go_on_without_drop_outs(
+    fed: Federation, name: str, options: dict[str, Any]
+) -> None:
     training = Training(rounds=4, eval_every=4, batch_size=5, cohort=4)
     method = get_method(name, options)
     sim = Dropping.of(GOING_ON, method, fed, "mlr", training)
@@ -275,11 +359,17 @@ def test_rounds_go_on_without_drop_outs(fed: Federation, name: str, options: dic
         pass
     rows = sim.ledger.rows()
     plain = simulate(method, fed, "mlr", **training.to_config()).ledger.rows()
-    gone = [GOING_ON.missing(0, t, plain[(plain[:, 0] == t) & (plain[:, 2] > 0), 1], 6) for t in range(4)]
+    gone = [
+        GOING_ON.missing(0, t, plain[(plain[:, 0] == t) & (plain[:, 2] > 0), 1], 6)
+        for t in range(4)
+    ]
     expected = np.array([row for row in plain if not gone[row[0]][row[1]]])
     np.testing.assert_array_equal(rows, expected)
     assert 0 < len(rows) < len(plain)
-    assert forecast(GOING_ON, rows, method, 6, cohort=4).total >= sum(any(g[plain[plain[:, 0] == t, 1]]) for t, g in enumerate(gone)) * 1.0
+    assert (
+        forecast(GOING_ON, rows, method, 6, cohort=4).total
+        >= sum(any(g[plain[plain[:, 0] == t, 1]]) for t, g in enumerate(gone)) * 1.0
+    )
 
 
 def test_a_round_without_somebody_is_that_of_the_others(fed: Federation) -> None:
@@ -304,7 +394,7 @@ def test_too_few_survivors_are_waited_for() -> None:
     assert not any(strict.missing(0, t, np.arange(6), 6).any() for t in range(20))
 
 
-# -- in experiments -----------------------------------------------------------------------------------------------------------
+# -- in experiments --------------------------------------------------------------------------------
 
 
 CONFIG: dict[str, Any] = {
@@ -332,7 +422,9 @@ def test_a_comparison_shows_the_predicted_time(tmp_path: Path) -> None:
 
 
 def test_a_result_in_memory(fed: Federation) -> None:
-    result = simulate(get_method("dfedu", {"local_steps": 1}), fed, "mlr", graph=ring(6), rounds=2, eval_every=2)
+    result = simulate(
+        get_method("dfedu", {"local_steps": 1}), fed, "mlr", graph=ring(6), rounds=2, eval_every=2
+    )
     found = forecast_result(Network(latency=0.5), result)
     assert found.total > 2 * 0.5
     assert found.per_round > 0.5
@@ -340,7 +432,13 @@ def test_a_result_in_memory(fed: Federation) -> None:
 
 
 def test_wrong_networks_are_refused() -> None:
-    for options in ({"latency": -1}, {"engine": "pigeon"}, {"drop_out": 2.0}, {"up": 0}, {"on_missing": "panic"}):
+    for options in (
+        {"latency": -1},
+        {"engine": "pigeon"},
+        {"drop_out": 2.0},
+        {"up": 0},
+        {"on_missing": "panic"},
+    ):
         with pytest.raises(InvalidInput):
             Network.from_config(options)
     with pytest.raises(InvalidInput, match="network"):

@@ -1,4 +1,6 @@
-"""Mini-batches: epochs see every sample once, weights mark what counts, gradients are means over the real samples."""
+"""Mini-batches: epochs see every sample once, weights mark what counts, gradients are means over
+the real samples.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +15,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie import Linear, SquareRoot
+from coterie.core.vector import Vector
 from coterie.models.layers import dense_first
-from coterie.objective import Learner, Objective
-from coterie.vector import Vector
+from coterie.models.objective import Learner, Objective
 
 TOTAL = 60
 X = jnp.arange(float(TOTAL))[:, None] * jnp.array([[1.0, 0.01]])
 Y = jnp.arange(TOTAL) % 3
 
 
-def objective(size: Any, batch: int, sampling: Any = "shuffle", start: Any = 10, key: int = 0, **more: Any) -> Objective:
+def objective(
+    size: Any, batch: int, sampling: Any = "shuffle", start: Any = 10, key: int = 0, **more: Any
+) -> Objective:
     learner = Learner(dense_first, True, "classification", batch, sampling)
     more = {"t": 0, **more}
     return Objective(learner, X, Y, start, size, jax.random.key(key), jax.random.key(99), **more)
@@ -33,8 +37,15 @@ batch_of = jax.jit(lambda f, step: f.batch(step))
 
 
 @settings(max_examples=40, deadline=None)
-@given(size=st.integers(1, 45), batch=st.sampled_from([1, 4, 7, 50]), key=st.integers(0, 1000), epochs=st.integers(1, 3))
-def test_every_epoch_visits_every_sample_exactly_once(size: int, batch: int, key: int, epochs: int) -> None:
+@given(
+    size=st.integers(1, 45),
+    batch=st.sampled_from([1, 4, 7, 50]),
+    key=st.integers(0, 1000),
+    epochs=st.integers(1, 3),
+)
+def test_every_epoch_visits_every_sample_exactly_once(
+    size: int, batch: int, key: int, epochs: int
+) -> None:
     f = objective(size, batch, key=key)
     steps = int(f.steps_per_epoch)
     assert steps == -(-size // batch)
@@ -71,7 +82,12 @@ def test_full_batches_are_everything_and_padding_has_no_weight() -> None:
 
 def test_the_gradient_is_the_mean_over_real_samples_plus_l2() -> None:
     rng = np.random.default_rng(0)
-    w = Vector({"w": jnp.asarray(rng.standard_normal((3, 2)), jnp.float32), "b": jnp.asarray(rng.standard_normal(3), jnp.float32)})
+    w = Vector(
+        {
+            "w": jnp.asarray(rng.standard_normal((3, 2)), jnp.float32),
+            "b": jnp.asarray(rng.standard_normal(3), jnp.float32),
+        }
+    )
     padded, exact = objective(5, 9, "full", l2=0.3), objective(5, 5, "full", l2=0.3)
     g = padded.gradient(w, batch_of(padded, 0))
     np.testing.assert_allclose(g.flat(), exact.gradient(w, batch_of(exact, 0)).flat(), rtol=1e-5)
@@ -80,8 +96,12 @@ def test_the_gradient_is_the_mean_over_real_samples_plus_l2() -> None:
     p = np.exp(z - z.max(1, keepdims=True))
     p /= p.sum(1, keepdims=True)
     p[np.arange(5), y] -= 1
-    np.testing.assert_allclose(g.tree["w"], p.T @ x / 5 + 0.3 * np.asarray(w.tree["w"]), rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(g.tree["b"], p.mean(0) + 0.3 * np.asarray(w.tree["b"]), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        g.tree["w"], p.T @ x / 5 + 0.3 * np.asarray(w.tree["w"]), rtol=1e-4, atol=1e-5
+    )
+    np.testing.assert_allclose(
+        g.tree["b"], p.mean(0) + 0.3 * np.asarray(w.tree["b"]), rtol=1e-4, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize(("t", "count"), [(0, 2), (1, 3), (8, 6), (100, 8)])
@@ -91,7 +111,10 @@ def test_the_batch_schedule_counts_d_t_samples_rounded_up(t: int, count: int) ->
         assert float(batch_of(f, 0).weight.sum()) == count
         assert int(f.steps_per_epoch) == -(-40 // count)
     epoch = objective(40, 8, t=t, batch_schedule=SquareRoot(scale=2.0))
-    seen = [b.x[:, 0][b.weight == 1] for b in (batch_of(epoch, i) for i in range(int(epoch.steps_per_epoch)))]
+    seen = [
+        b.x[:, 0][b.weight == 1]
+        for b in (batch_of(epoch, i) for i in range(int(epoch.steps_per_epoch)))
+    ]
     np.testing.assert_array_equal(np.sort(np.concatenate(seen)), np.arange(10, 50))
 
 
@@ -100,7 +123,10 @@ def test_a_schedule_below_one_still_counts_one_sample() -> None:
 
 
 def test_batches_depend_on_key_and_step_only() -> None:
-    same = objective(30, 6), dataclasses.replace(objective(30, 6), private_key=jax.random.key(5), l2=3.0)
+    same = (
+        objective(30, 6),
+        dataclasses.replace(objective(30, 6), private_key=jax.random.key(5), l2=3.0),
+    )
     np.testing.assert_array_equal(batch_of(same[0], 2).x, batch_of(same[1], 2).x)
     assert not np.array_equal(batch_of(objective(30, 6, key=1), 2).x, batch_of(same[0], 2).x)
     assert not np.array_equal(batch_of(same[0], 3).x, batch_of(same[0], 2).x)
@@ -111,7 +137,9 @@ def test_sizes_may_be_traced_and_mapped() -> None:
     many = jax.jit(jax.vmap(lambda n, s: objective(n, 6, start=s).batch(1)))(sizes, starts)
     for i in range(3):
         one = batch_of(objective(int(sizes[i]), 6, start=int(starts[i])), 1)
-        np.testing.assert_array_equal(many.x[i] * many.weight[i][:, None], one.x * one.weight[:, None])
+        np.testing.assert_array_equal(
+            many.x[i] * many.weight[i][:, None], one.x * one.weight[:, None]
+        )
         np.testing.assert_array_equal(many.weight[i], one.weight)
 
 

@@ -11,25 +11,34 @@ import pytest
 
 import coterie
 from coterie import Federation
+from coterie.core.randomness import Role, cohort, stream
 from coterie.engine import rounds
 from coterie.engine.rounds import Coupled
-from coterie.randomness import Role, cohort, stream
 
 RUN: dict[str, Any] = {"rounds": 4, "eval_every": 4, "batch_size": 4, "precision": "float64"}
 
 
 def flat(model: Any) -> np.ndarray:
-    """All numbers of a model, in the precision it has. (`Vector.flat` goes through JAX, which is in single precision outside a run.)"""
+    """All numbers of a model, in the precision it has.
+
+    (`Vector.flat` goes through JAX, which is in single precision outside a run.)
+    """
     return np.concatenate([np.asarray(leaf).reshape(-1) for leaf in model.leaves])
 
 
 def states(simulator: Any) -> np.ndarray:
-    return np.concatenate([leaf.reshape(len(leaf), -1) for leaf in simulator.all_models().leaves], axis=1)
+    return np.concatenate(
+        [leaf.reshape(len(leaf), -1) for leaf in simulator.all_models().leaves], axis=1
+    )
 
 
 @pytest.mark.parametrize(
     "method",
-    [coterie.Local(local_steps=2), coterie.FedU(local_steps=2), coterie.FedU(local_steps=2, neighbours="all")],
+    [
+        coterie.Local(local_steps=2),
+        coterie.FedU(local_steps=2),
+        coterie.FedU(local_steps=2, neighbours="all"),
+    ],
     ids=["local", "fedu", "stale"],
 )
 def test_only_the_sampled_clients_change(method: coterie.Method, ragged: Federation) -> None:
@@ -49,7 +58,9 @@ def test_who_trains_in_pfedme(trains: str, ragged: Federation) -> None:
     before = states(simulator)
     simulator.advance(1)
     changed = np.flatnonzero((states(simulator) != before).any(1))
-    expected = np.arange(5) if trains == "all" else np.asarray(cohort(stream(5, Role.COHORT), 0, 5, 2))
+    expected = (
+        np.arange(5) if trains == "all" else np.asarray(cohort(stream(5, Role.COHORT), 0, 5, 2))
+    )
     np.testing.assert_array_equal(changed, expected)
 
 
@@ -58,8 +69,15 @@ def test_the_merge_counts_the_sampled_clients_as_asked(weighting: str, ragged: F
     """One exact step each from w: the hub's mean of w − μ∇f_k(w) over the cohort, by hand."""
     options = {**RUN, "sampling": "full", "cohort": 3, "seed": 2}
     lr, beta = 0.2, 0.7
-    simulator = coterie.Simulator(coterie.FedAvg(lr=lr, local_steps=1, weighting=weighting, beta=beta), ragged, "mlr", coterie.Training(**options))
-    alone = coterie.Simulator(coterie.Local(lr=lr, local_steps=1), ragged, "mlr", coterie.Training(**options))
+    simulator = coterie.Simulator(
+        coterie.FedAvg(lr=lr, local_steps=1, weighting=weighting, beta=beta),
+        ragged,
+        "mlr",
+        coterie.Training(**options),
+    )
+    alone = coterie.Simulator(
+        coterie.Local(lr=lr, local_steps=1), ragged, "mlr", coterie.Training(**options)
+    )
     start = flat(simulator.template)
     simulator.advance(1)
     alone.advance(1)
@@ -73,31 +91,53 @@ def test_the_merge_counts_the_sampled_clients_as_asked(weighting: str, ragged: F
 @pytest.mark.parametrize("p", [1.0, 2.0, 3.0])
 @pytest.mark.parametrize("limit", [1, 40, 1 << 24])
 @pytest.mark.parametrize("sparse", [False, True])
-def test_pulls_do_not_depend_on_how_they_are_grouped(p: float, limit: int, sparse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pulls_do_not_depend_on_how_they_are_grouped(
+    p: float, limit: int, sparse: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(rounds, "PULL_NUMBERS", limit)
     rng = np.random.default_rng(0)
     a = np.triu(rng.uniform(0, 1, (6, 6)) * (rng.random((6, 6)) < 0.6), 1)
     graph = coterie.graph.from_matrix(a + a.T)
     messages = rng.standard_normal((6, 4)).astype(np.float32)
     index, weight = graph.table()
-    coupled = Coupled(index=jnp.asarray(index), weight=jnp.asarray(weight)) if sparse else Coupled(dense=jnp.asarray(a + a.T))
+    coupled = (
+        Coupled(index=jnp.asarray(index), weight=jnp.asarray(weight))
+        if sparse
+        else Coupled(dense=jnp.asarray(a + a.T))
+    )
     ids = np.array([1, 3, 4, 5])  # 0 and 2 are not sampled: they must not count
     method = coterie.GraphProj(p=p)
-    got, totals = rounds.neighbour_pull(method, coupled, jnp.asarray(ids), jnp.asarray(messages[ids]), jnp.asarray(ids), jnp.asarray(messages[ids]))
+    got, totals = rounds.neighbour_pull(
+        method,
+        coupled,
+        jnp.asarray(ids),
+        jnp.asarray(messages[ids]),
+        jnp.asarray(ids),
+        jnp.asarray(messages[ids]),
+    )
     for i, k in enumerate(ids):
         difference = messages[k] - messages[ids]
-        expected = ((a + a.T)[k, ids][:, None] * np.sign(difference) * np.abs(difference) ** (p - 1)).sum(0)
+        expected = (
+            (a + a.T)[k, ids][:, None] * np.sign(difference) * np.abs(difference) ** (p - 1)
+        ).sum(0)
         np.testing.assert_allclose(got[i], expected, atol=1e-5)
         assert totals[i] == pytest.approx((a + a.T)[k, ids].sum(), rel=1e-6)
 
 
 def test_the_mixing_is_simultaneous_by_hand(ragged: Federation) -> None:
-    """w_k ← w_{k,R} − μRη Σ_l a_kl (w_{k,R} − w_{l,R}) over the sampled neighbours, from what Local gives after the same steps."""
+    """w_k ← w_{k,R} − μRη Σ_l a_kl (w_{k,R} − w_{l,R}) over the sampled neighbours, from what Local
+    gives after the same steps.
+    """
     options, lr, eta = {**RUN, "cohort": 3, "seed": 1}, 0.1, 0.4
     a = np.triu(np.random.default_rng(3).uniform(0.1, 1, (5, 5)), 1)
     a = a + a.T
-    make = lambda method: coterie.Simulator(method, ragged, "mlr", coterie.Training(**options), coterie.graph.from_matrix(a))  # noqa: E731
-    fedu, alone = make(coterie.FedU(lr=lr, local_steps=2, eta=eta)), make(coterie.Local(lr=lr, local_steps=2))
+    make = lambda method: coterie.Simulator(
+        method, ragged, "mlr", coterie.Training(**options), coterie.graph.from_matrix(a)
+    )
+    fedu, alone = (
+        make(coterie.FedU(lr=lr, local_steps=2, eta=eta)),
+        make(coterie.Local(lr=lr, local_steps=2)),
+    )
     fedu.advance(1)
     alone.advance(1)
     w = states(alone)
@@ -108,7 +148,12 @@ def test_the_mixing_is_simultaneous_by_hand(ragged: Federation) -> None:
 
 
 def test_a_round_compiled_for_many_rounds_counts_only_those_asked_for(ragged: Federation) -> None:
-    one, many = (coterie.Simulator(coterie.Local(local_steps=1), ragged, "mlr", coterie.Training(**{**RUN, "rounds": 6})) for _ in range(2))
+    one, many = (
+        coterie.Simulator(
+            coterie.Local(local_steps=1), ragged, "mlr", coterie.Training(**{**RUN, "rounds": 6})
+        )
+        for _ in range(2)
+    )
     for _ in range(5):
         one.advance(1)
     many.advance(1)

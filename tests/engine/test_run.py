@@ -17,8 +17,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from coterie import METHODS, Diverged, InvalidInput
-from coterie.engine import run as runs
-from coterie.experiment import Experiment
+from coterie.runs import run as runs
+from coterie.runs.experiment import Experiment
 
 SIGKILLED = -signal.SIGKILL
 
@@ -28,24 +28,43 @@ def experiment(method: dict, **training: object) -> Experiment:
         {
             "data": {"name": "digits", "clients": 6},
             "graph": {"kind": "ring"},
-            "training": {"rounds": 300, "eval_every": 10, "checkpoint_every": 10, "batch_size": 8, **training},
+            "training": {
+                "rounds": 300,
+                "eval_every": 10,
+                "checkpoint_every": 10,
+                "batch_size": 8,
+                **training,
+            },
             "method": method,
         }
     )
 
 
 CASES = {
-    "pfedme": experiment({"name": "pfedme", "local_rounds": 2, "inner_steps": 2, "keep_local": True}, cohort=3),
-    "fedu": experiment({"name": "fedu", "local_steps": 2, "neighbours": "all", "channel": "delta"}, cohort=3, store="file"),
-    "lp-proj-1": experiment({"name": "lp-proj-1", "local_rounds": 2, "inner_steps": 2, "dsub": 7, "trains": "sampled"}, cohort=2, store="host"),
+    "pfedme": experiment(
+        {"name": "pfedme", "local_rounds": 2, "inner_steps": 2, "keep_local": True}, cohort=3
+    ),
+    "fedu": experiment(
+        {"name": "fedu", "local_steps": 2, "neighbours": "all", "channel": "delta"},
+        cohort=3,
+        store="file",
+    ),
+    "lp-proj-1": experiment(
+        {"name": "lp-proj-1", "local_rounds": 2, "inner_steps": 2, "dsub": 7, "trains": "sampled"},
+        cohort=2,
+        store="host",
+    ),
 }
 SMALL = experiment({"name": "fedu", "local_steps": 2}, rounds=40)
-quiet = lambda sentence: None  # noqa: E731
+quiet = lambda sentence: None
 
 
 def tables(folder: Path) -> dict[str, list]:
     """Everything a run wrote that must not depend on interruptions."""
-    return {name: pq.read_table(folder / f"{name}.parquet").to_pylist() for name in ("rounds", "clients", "ledger")}
+    return {
+        name: pq.read_table(folder / f"{name}.parquet").to_pylist()
+        for name in ("rounds", "clients", "ledger")
+    }
 
 
 def models(folder: Path, out: Path) -> dict[str, dict[str, np.ndarray]]:
@@ -53,14 +72,24 @@ def models(folder: Path, out: Path) -> dict[str, dict[str, np.ndarray]]:
 
 
 def same_bits(a: dict, b: dict) -> bool:
-    return a.keys() == b.keys() and all(a[k].keys() == b[k].keys() and all(a[k][n].tobytes() == b[k][n].tobytes() for n in a[k]) for k in a)
+    return a.keys() == b.keys() and all(
+        a[k].keys() == b[k].keys() and all(a[k][n].tobytes() == b[k][n].tobytes() for n in a[k])
+        for k in a
+    )
 
 
 def spawn(*arguments: str) -> subprocess.Popen:
-    return subprocess.Popen([sys.executable, "-m", "coterie", *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [sys.executable, "-m", "coterie", *arguments],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
-def killed_and_resumed_ends_the_same(chosen: Experiment, tmp_path: Path, rng: random.Random, attempts: int) -> None:
+def killed_and_resumed_ends_the_same(
+    chosen: Experiment, tmp_path: Path, rng: random.Random, attempts: int
+) -> None:
     whole = tmp_path / "whole"
     runs.start(chosen, whole, say=quiet)
     config = tmp_path / "experiment.toml"
@@ -69,9 +98,12 @@ def killed_and_resumed_ends_the_same(chosen: Experiment, tmp_path: Path, rng: ra
     kills, command = 0, ("run", str(config), "--out", str(cut))
     for _ in range(attempts):
         process = spawn(*command)
-        # Once it has begun to save, anything may be going on when the signal comes: a round, an evaluation, a half-written file.
+        # Once it has begun to save, anything may be going on when the signal comes: a round, an
+        # evaluation, a half-written file.
         newest = max(cut.glob("checkpoints/*.json"), default=None)
-        while process.poll() is None and max(cut.glob("checkpoints/*.json"), default=None) == newest:
+        while (
+            process.poll() is None and max(cut.glob("checkpoints/*.json"), default=None) == newest
+        ):
             time.sleep(0.005)
         time.sleep(rng.uniform(0, 0.25))
         process.kill()
@@ -83,7 +115,10 @@ def killed_and_resumed_ends_the_same(chosen: Experiment, tmp_path: Path, rng: ra
     assert same_bits(models(cut, tmp_path / "a"), models(whole, tmp_path / "b"))
 
 
-@pytest.mark.parametrize("name", ["fedu", *(pytest.param(name, marks=pytest.mark.slow) for name in ("pfedme", "lp-proj-1"))])
+@pytest.mark.parametrize(
+    "name",
+    ["fedu", *(pytest.param(name, marks=pytest.mark.slow) for name in ("pfedme", "lp-proj-1"))],
+)
 def test_killed_at_random_moments_it_ends_with_the_same_bits(name: str, tmp_path: Path) -> None:
     killed_and_resumed_ends_the_same(CASES[name], tmp_path, random.Random(name), attempts=2)
 
@@ -92,14 +127,20 @@ def test_killed_at_random_moments_it_ends_with_the_same_bits(name: str, tmp_path
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_survives_many_kills(name: str, tmp_path: Path) -> None:
     known = METHODS[name].public()
-    small = {k: v for k, v in {"local_steps": 2, "local_rounds": 2, "inner_steps": 2, "dsub": 7}.items() if k in known}
+    small = {
+        k: v
+        for k, v in {"local_steps": 2, "local_rounds": 2, "inner_steps": 2, "dsub": 7}.items()
+        if k in known
+    }
     chosen = experiment({"name": name, **small}, rounds=1500)
     killed_and_resumed_ends_the_same(chosen, tmp_path, random.Random(f"many {name}"), attempts=8)
 
 
 def test_ctrl_c_leaves_a_folder_that_can_be_resumed(tmp_path: Path) -> None:
     config, folder = tmp_path / "experiment.toml", tmp_path / "run"
-    chosen = SMALL.with_(training=SMALL.training.replace(rounds=4000, eval_every=40, checkpoint_every=400))
+    chosen = SMALL.with_(
+        training=SMALL.training.replace(rounds=4000, eval_every=40, checkpoint_every=400)
+    )
     config.write_text(chosen.to_toml())
     process = spawn("run", str(config), "--out", str(folder))
     while process.poll() is None and not (folder / "parts" / "00000400.rounds.parquet").exists():
@@ -122,7 +163,9 @@ def test_a_finished_run_is_left_as_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["truncate", "flip", "remove", "manifest"])
-def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so(damage: str, tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so(
+    damage: str, tmp_path: Path
+) -> None:
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     runs.start(SMALL, whole, say=quiet)
     runs.start(SMALL, cut, say=quiet)
@@ -218,7 +261,9 @@ def test_a_file_in_place_of_the_folder_is_one_sentence(tmp_path: Path) -> None:
 
 def test_divergence_stops_the_run_with_the_broken_condition(tmp_path: Path) -> None:
     wild = experiment({"name": "fedu", "local_steps": 2, "eta": 1e6}, rounds=200)
-    with pytest.raises(Diverged, match=r"FedU diverged in round \d+.*clients.*‖L‖.*must be < 2 but is") as caught:
+    with pytest.raises(
+        Diverged, match=r"FedU diverged in round \d+.*clients.*‖L‖.*must be < 2 but is"
+    ) as caught:
         runs.start(wild, tmp_path / "run", say=quiet)
     assert caught.value.clients
     status = json.loads((tmp_path / "run" / "status.json").read_text())
@@ -236,7 +281,9 @@ def test_the_folder_runs_again_from_its_own_config(tmp_path: Path) -> None:
     runs.start(SMALL, tmp_path / "a", say=quiet)
     runs.start(Experiment.from_file(tmp_path / "a" / "config.toml"), tmp_path / "b", say=quiet)
     assert tables(tmp_path / "a") == tables(tmp_path / "b")
-    assert (tmp_path / "a" / "config.toml").read_text() == (tmp_path / "b" / "config.toml").read_text()
+    assert (tmp_path / "a" / "config.toml").read_text() == (
+        tmp_path / "b" / "config.toml"
+    ).read_text()
 
 
 def test_export_of_one_client_and_of_all(tmp_path: Path) -> None:
@@ -244,7 +291,9 @@ def test_export_of_one_client_and_of_all(tmp_path: Path) -> None:
     (path,) = runs.export(tmp_path / "run", [3], tmp_path / "one.safetensors", say=quiet)
     mine = finished.simulator.models(3)["personal"].tree
     loaded = load_file(path)
-    assert {k: v.tobytes() for k, v in loaded.items()} == {k: np.asarray(v).tobytes() for k, v in mine.items()}
+    assert {k: v.tobytes() for k, v in loaded.items()} == {
+        k: np.asarray(v).tobytes() for k, v in mine.items()
+    }
     assert len(runs.export(tmp_path / "run", None, tmp_path / "all", say=quiet)) == 6
     with pytest.raises(InvalidInput, match="client is 6, but must be from 0 to 5"):
         runs.export(tmp_path / "run", [6], tmp_path / "none", say=quiet)
@@ -256,4 +305,7 @@ def test_exports_load_in_pytorch(tmp_path: Path) -> None:
     torch = pytest.importorskip("safetensors.torch", reason="PyTorch is an extra")
     runs.start(SMALL, tmp_path / "run", say=quiet)
     (path,) = runs.export(tmp_path / "run", [0], tmp_path / "one.safetensors", say=quiet)
-    assert {k: tuple(v.shape) for k, v in torch.load_file(path).items()} == {"w": (10, 64), "b": (10,)}
+    assert {k: tuple(v.shape) for k, v in torch.load_file(path).items()} == {
+        "w": (10, 64),
+        "b": (10,),
+    }

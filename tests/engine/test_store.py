@@ -1,4 +1,6 @@
-"""Rows of bytes: packed and unpacked to the bit; untouched clients take no room and have the initial state."""
+"""Rows of bytes: packed and unpacked to the bit; untouched clients take no room and have the
+initial state.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
+from coterie.core.errors import InvalidInput
+from coterie.core.vector import Vector
 from coterie.engine.store import DeviceStore, HostStore, RowFormat, make_store
-from coterie.errors import InvalidInput
-from coterie.vector import Vector
 
 
 class Memory(NamedTuple):
@@ -26,7 +28,10 @@ class Memory(NamedTuple):
 INITIALS = {
     "float32": Vector({"w": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.float32(7)}),
     "float64": {"w": np.linspace(0, 1, 5)},
-    "mixed": Memory(Vector({"w": np.ones(3, np.float32)}), (np.array([2, 3], np.int32), np.float64(0.1), np.array([True, False]))),
+    "mixed": Memory(
+        Vector({"w": np.ones(3, np.float32)}),
+        (np.array([2, 3], np.int32), np.float64(0.1), np.array([True, False])),
+    ),
     "nothing": (),
     "optional": Memory(Vector({"w": np.ones(3, np.float32)}), None),
     "empty leaf": {"a": np.zeros((0, 3), np.float32), "b": np.ones(2, np.float32)},
@@ -35,7 +40,12 @@ INITIALS = {
 
 def rows(initial: Any, count: int, seed: int = 0) -> Any:
     rng = np.random.default_rng(seed)
-    return jax.tree.map(lambda leaf: (rng.standard_normal((count, *np.shape(leaf))) * 50).astype(np.asarray(leaf).dtype), initial)
+    return jax.tree.map(
+        lambda leaf: (rng.standard_normal((count, *np.shape(leaf))) * 50).astype(
+            np.asarray(leaf).dtype
+        ),
+        initial,
+    )
 
 
 def same(a: Any, b: Any) -> bool:
@@ -43,7 +53,9 @@ def same(a: Any, b: Any) -> bool:
         return False
     pairs = list(zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
     return all(
-        np.asarray(x).dtype == np.asarray(y).dtype and np.shape(x) == np.shape(y) and np.asarray(x).tobytes() == np.asarray(y).tobytes()
+        np.asarray(x).dtype == np.asarray(y).dtype
+        and np.shape(x) == np.shape(y)
+        and np.asarray(x).tobytes() == np.asarray(y).tobytes()
         for x, y in pairs
     )
 
@@ -59,7 +71,10 @@ def test_unpack_is_the_inverse_of_pack(label: str) -> None:
         assert packed.shape == (4, format_.bytes)
         assert packed.dtype == np.uint8
         assert same(format_.unpack(packed), stacked)
-        assert same(format_.unpack(format_.initial_row()[None]), jax.tree.map(lambda leaf: np.asarray(leaf)[None], initial))
+        assert same(
+            format_.unpack(format_.initial_row()[None]),
+            jax.tree.map(lambda leaf: np.asarray(leaf)[None], initial),
+        )
 
 
 @settings(max_examples=40, deadline=None)
@@ -83,7 +98,9 @@ def test_any_state_survives_to_the_bit(leaves: list[Any], count: int) -> None:
 
 @pytest.mark.parametrize("kind", ["device", "host", "file"])
 @pytest.mark.parametrize("label", INITIALS)
-def test_untouched_rows_are_the_initial_one_and_loaded_rows_come_back(kind: str, label: str, tmp_path: Path) -> None:
+def test_untouched_rows_are_the_initial_one_and_loaded_rows_come_back(
+    kind: str, label: str, tmp_path: Path
+) -> None:
     with jax.enable_x64(True):
         initial = jax.tree.map(jnp.asarray, INITIALS[label])
         store = make_store(kind, 7, initial, tmp_path / "rows")
@@ -97,8 +114,14 @@ def test_untouched_rows_are_the_initial_one_and_loaded_rows_come_back(kind: str,
         store.load(np.array([5, 0, 2]), store.format.pack(new))
         assert same(store.gather(np.array([5, 0, 2])), new)
         assert same(store.gather(np.array([2, 2])), jax.tree.map(lambda leaf: leaf[[2, 2]], new))
-        assert same(store.gather(np.array([1, 6])), jax.tree.map(lambda leaf: np.stack([np.asarray(leaf)] * 2), initial))
-        np.testing.assert_array_equal(store.packed(np.array([0, 1])), np.stack([store.format.pack(new)[1], store.format.initial_row()]))
+        assert same(
+            store.gather(np.array([1, 6])),
+            jax.tree.map(lambda leaf: np.stack([np.asarray(leaf)] * 2), initial),
+        )
+        np.testing.assert_array_equal(
+            store.packed(np.array([0, 1])),
+            np.stack([store.format.pack(new)[1], store.format.initial_row()]),
+        )
 
 
 def test_reading_does_not_write() -> None:
@@ -124,7 +147,9 @@ def test_a_file_of_many_clients_takes_room_only_for_those_that_trained(tmp_path:
 
 def test_a_file_store_needs_a_place_that_can_be_written(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="cannot be written"):
-        make_store("file", 3, {"w": np.ones(2)}, tmp_path / "no such folder" / "rows").gather(np.arange(3))
+        make_store("file", 3, {"w": np.ones(2)}, tmp_path / "no such folder" / "rows").gather(
+            np.arange(3)
+        )
 
 
 def test_the_device_store_keeps_arrays_on_the_device() -> None:

@@ -1,4 +1,6 @@
-"""The convolution by patches is XLA's convolution; pooling and normalisation are what their names say."""
+"""The convolution by patches is XLA's convolution; pooling and normalisation are what their names
+say.
+"""
 
 from __future__ import annotations
 
@@ -24,15 +26,28 @@ from coterie.models import layers
         (2, 2, 9, 10, 4, 3, 2),
     ],
 )
-def test_patches_convolution_is_the_convolution(channels: int, outputs: int, height: int, width: int, size: int, stride: int, padding: int) -> None:
+def test_patches_convolution_is_the_convolution(
+    channels: int, outputs: int, height: int, width: int, size: int, stride: int, padding: int
+) -> None:
     with jax.enable_x64(True):
         rng = np.random.default_rng(0)
         x = jnp.asarray(rng.standard_normal((channels, height, width, 2)))
-        p = {"w": jnp.asarray(rng.standard_normal((outputs, size * size * channels))), "b": jnp.asarray(rng.standard_normal(outputs))}
+        p = {
+            "w": jnp.asarray(rng.standard_normal((outputs, size * size * channels))),
+            "b": jnp.asarray(rng.standard_normal(outputs)),
+        }
         got = layers.conv(p, x, size, stride=stride, padding=padding)
         kernel = p["w"].reshape(outputs, size, size, channels)
-        expected = lax.conv_general_dilated(x, kernel, (stride, stride), [(padding, padding)] * 2, dimension_numbers=("CHWN", "OHWI", "CHWN"))
-        np.testing.assert_allclose(got, expected + p["b"][:, None, None, None], rtol=1e-12, atol=1e-12)
+        expected = lax.conv_general_dilated(
+            x,
+            kernel,
+            (stride, stride),
+            [(padding, padding)] * 2,
+            dimension_numbers=("CHWN", "OHWI", "CHWN"),
+        )
+        np.testing.assert_allclose(
+            got, expected + p["b"][:, None, None, None], rtol=1e-12, atol=1e-12
+        )
 
 
 def test_different_weights_per_client_do_not_become_a_grouped_convolution() -> None:
@@ -49,7 +64,9 @@ def test_max_pool_2(height: int, width: int) -> None:
     got = np.asarray(layers.max_pool(x))
     for i in range(height // 2):
         for j in range(width // 2):
-            np.testing.assert_array_equal(got[:, i, j], x[:, 2 * i : 2 * i + 2, 2 * j : 2 * j + 2].max((1, 2)))
+            np.testing.assert_array_equal(
+                got[:, i, j], x[:, 2 * i : 2 * i + 2, 2 * j : 2 * j + 2].max((1, 2))
+            )
     assert got.shape == (2, height // 2, width // 2, 3)
 
 
@@ -71,8 +88,13 @@ def test_group_norm_normalises_each_group_of_each_sample() -> None:
         for n in range(2):
             part = x[2 * g : 2 * g + 2, ..., n]
             normal = (part - part.mean()) / np.sqrt(part.var() + 1e-5)
-            expected = normal * np.arange(2 * g + 1, 2 * g + 3)[:, None, None] + np.arange(2 * g, 2 * g + 2)[:, None, None]
-            np.testing.assert_allclose(got[2 * g : 2 * g + 2, ..., n], expected, rtol=1e-4, atol=1e-4)
+            expected = (
+                normal * np.arange(2 * g + 1, 2 * g + 3)[:, None, None]
+                + np.arange(2 * g, 2 * g + 2)[:, None, None]
+            )
+            np.testing.assert_allclose(
+                got[2 * g : 2 * g + 2, ..., n], expected, rtol=1e-4, atol=1e-4
+            )
 
 
 def test_images_keep_rows_columns_and_channels_apart() -> None:

@@ -31,12 +31,17 @@ from coterie import Federation, InvalidInput, Model
         ("linear", {}, (7,), 1, 7),
     ],
 )
-def test_parameter_counts(name: str, options: dict[str, Any], shape: tuple[int, ...], classes: int, parameters: int) -> None:
+def test_parameter_counts(
+    name: str, options: dict[str, Any], shape: tuple[int, ...], classes: int, parameters: int
+) -> None:
     assert coterie.get_model(name, options).build(shape, classes).parameters() == parameters
 
 
 def flat(model: Any) -> np.ndarray:
-    """All numbers of a model, in the precision it has. (`Vector.flat` goes through JAX, which is in single precision outside a run.)"""
+    """All numbers of a model, in the precision it has.
+
+    (`Vector.flat` goes through JAX, which is in single precision outside a run.)
+    """
     return np.concatenate([np.asarray(leaf).reshape(-1) for leaf in model.leaves])
 
 
@@ -51,17 +56,27 @@ SHIPPED = [
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "shape"), [pytest.param(*s, id=s[0], marks=[pytest.mark.slow] if s[0] in ("resnet", "lenet") else []) for s in SHIPPED]
+    ("name", "options", "shape"),
+    [
+        pytest.param(*s, id=s[0], marks=[pytest.mark.slow] if s[0] in ("resnet", "lenet") else [])
+        for s in SHIPPED
+    ],
 )
-def test_outputs_are_class_major_and_samples_do_not_mix(name: str, options: dict[str, Any], shape: tuple[int, ...]) -> None:
+def test_outputs_are_class_major_and_samples_do_not_mix(
+    name: str, options: dict[str, Any], shape: tuple[int, ...]
+) -> None:
     model = coterie.get_model(name, options).build(shape, 3)
-    parameters = jax.tree.map(lambda p: p + 0.01, model.init(jax.random.key(0)))  # "linear" starts at zero
+    parameters = jax.tree.map(
+        lambda p: p + 0.01, model.init(jax.random.key(0))
+    )  # "linear" starts at zero
     x = np.random.default_rng(0).standard_normal((4, *shape)).astype(np.float32)
     apply = jax.jit(model.apply)
     whole = np.asarray(apply(parameters, x))
     assert model.class_major
     assert whole.shape == (3, 4)
-    np.testing.assert_allclose(np.asarray(model.outputs(parameters, x)), whole.T, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        np.asarray(model.outputs(parameters, x)), whole.T, rtol=1e-4, atol=1e-5
+    )
     turned = np.asarray(apply(parameters, x[::-1].copy()))
     np.testing.assert_allclose(turned, whole[:, ::-1], rtol=1e-4, atol=1e-5)
     assert np.abs(whole - whole[:, :1]).max() > 1e-4, "different samples, different outputs"
@@ -76,11 +91,24 @@ def test_a_perceptron_is_affine_maps_with_relu_between() -> None:
     h = x
     for layer in ("layer0", "layer1"):
         h = np.maximum(h @ p[layer]["w"].T + p[layer]["b"], 0)
-    np.testing.assert_allclose(model.outputs(p, x), h @ p["layer2"]["w"].T + p["layer2"]["b"], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        model.outputs(p, x), h @ p["layer2"]["w"].T + p["layer2"]["b"], rtol=1e-5, atol=1e-6
+    )
 
 
-@pytest.mark.parametrize(("name", "shape"), [("cnn", (3, 3)), ("lenet", (15, 15)), ("resnet", (7, 7)), ("cnn", (5,)), ("lenet", (2, 3, 4, 5))])
-def test_inputs_that_are_no_images_or_too_small_are_refused(name: str, shape: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("cnn", (3, 3)),
+        ("lenet", (15, 15)),
+        ("resnet", (7, 7)),
+        ("cnn", (5,)),
+        ("lenet", (2, 3, 4, 5)),
+    ],
+)
+def test_inputs_that_are_no_images_or_too_small_are_refused(
+    name: str, shape: tuple[int, ...]
+) -> None:
     with pytest.raises(InvalidInput, match="images"):
         coterie.get_model(name).build(shape, 10)
 
@@ -104,22 +132,34 @@ def test_bad_models_are_refused(ragged: Federation) -> None:
 
 def test_l2_is_added_to_every_clients_loss(ragged: Federation) -> None:
     """One exact step: x − μ(∇f + l2·x), so runs with and without l2 differ by μ·l2·x₀."""
-    run = lambda l2: coterie.simulate(  # noqa: E731
-        coterie.Local(lr=0.1, local_steps=1), ragged, coterie.get_model("mlr", {"l2": l2}), rounds=1, sampling="full", precision="float64"
+    run = lambda l2: coterie.simulate(
+        coterie.Local(lr=0.1, local_steps=1),
+        ragged,
+        coterie.get_model("mlr", {"l2": l2}),
+        rounds=1,
+        sampling="full",
+        precision="float64",
     )
     with_, without = run(0.5), run(0.0)
     start = flat(with_.simulator.template)
-    np.testing.assert_allclose(flat(without.personal(1)) - flat(with_.personal(1)), 0.1 * 0.5 * start, atol=1e-12)
+    np.testing.assert_allclose(
+        flat(without.personal(1)) - flat(with_.personal(1)), 0.1 * 0.5 * start, atol=1e-12
+    )
 
 
 TINY: dict[str, Any] = {"rounds": 3, "eval_every": 3, "batch_size": 4}
 
 
 def check_foreign(model: Model, federation: Federation) -> None:
-    native = coterie.simulate(coterie.FedU(local_steps=2, lr=0.1), federation, model, **TINY, train_metrics=True)
+    native = coterie.simulate(
+        coterie.FedU(local_steps=2, lr=0.1), federation, model, **TINY, train_metrics=True
+    )
     assert native.simulator.template.size == 4 * 6 + 6 + 6 * 3 + 3
     assert not np.allclose(native.personal(0).flat(), native.personal(1).flat())
-    before, after = (snapshot.scores["train"].loss.mean() for snapshot in (native.snapshots[0], native.snapshots[-1]))
+    before, after = (
+        snapshot.scores["train"].loss.mean()
+        for snapshot in (native.snapshots[0], native.snapshots[-1])
+    )
     assert after < before, "it must learn"
     assert native.client_scores().shape == (5,)
 
@@ -145,6 +185,11 @@ def test_an_equinox_model_works_with_a_few_lines(ragged: Federation) -> None:
 def test_sample_major_and_class_major_models_train_alike(ragged: Federation) -> None:
     native = coterie.get_model("mlr").build((4,), 3)
     turned = Model(native.init, lambda p, x: native.apply(p, x).T, class_major=False)
-    a, b = (coterie.simulate(coterie.Local(local_steps=2), ragged, m, **TINY, precision="float64") for m in (native, turned))
+    a, b = (
+        coterie.simulate(coterie.Local(local_steps=2), ragged, m, **TINY, precision="float64")
+        for m in (native, turned)
+    )
     np.testing.assert_allclose(flat(a.personal(2)), flat(b.personal(2)), rtol=1e-10)
-    np.testing.assert_allclose(a.snapshots[-1].scores["test"].loss, b.snapshots[-1].scores["test"].loss, rtol=1e-10)
+    np.testing.assert_allclose(
+        a.snapshots[-1].scores["test"].loss, b.snapshots[-1].scores["test"].loss, rtol=1e-10
+    )

@@ -1,4 +1,6 @@
-"""A PyTorch module as a model: equal to the native one, one by one and mapped, and refused in one sentence where it cannot be."""
+"""A PyTorch module as a model: equal to the native one, one by one and mapped, and refused in one
+sentence where it cannot be.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,11 @@ import numpy as np
 import pytest
 
 import coterie
-from coterie.algorithms.split import layers
 from coterie.data.federation import pack
-from coterie.engine.loop import simulate_loop
+from coterie.engine.reference import simulate_loop
 from coterie.engine.rounds import objective_of
 from coterie.engine.simulate import Result, Simulator
+from coterie.methods.split import layers
 from coterie.models.dense import Perceptron
 
 torch = pytest.importorskip("torch", reason="PyTorch is an extra")
@@ -24,13 +26,17 @@ from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, Dataset, TensorDataset  # noqa: E402
 
 RUN = {"rounds": 3, "eval_every": 3, "sampling": "full"}
-"""All of a client's samples and padding in every batch: what is drawn is no matter here, and drawing takes longest to compile."""
+"""All of a client's samples and padding in every batch: what is drawn is no matter here, and
+drawing takes longest to compile.
+"""
 
 
 class Net(nn.Module):
     """The native perceptron with one hidden layer. Its layers are named against the alphabet."""
 
-    def __init__(self, inputs: int = 4, hidden: int = 5, outputs: int = 3, middle: nn.Module | None = None) -> None:
+    def __init__(
+        self, inputs: int = 4, hidden: int = 5, outputs: int = 3, middle: nn.Module | None = None
+    ) -> None:
         super().__init__()
         torch.manual_seed(3)
         self.hidden = nn.Linear(inputs, hidden)
@@ -42,38 +48,69 @@ class Net(nn.Module):
 
 
 def native(module: nn.Module, inputs: int = 4, outputs: int = 3, l2: float = 0.0) -> coterie.Model:
-    """coterie's own perceptron with the module's initial values, in a tree of the same names (a projection is drawn leaf by leaf)."""
+    """coterie's own perceptron with the module's initial values, in a tree of the same names (a
+    projection is drawn leaf by leaf).
+    """
     mlp = Perceptron(hidden="5").build((inputs,), outputs)
-    rename = lambda p: {f"layer{i}": {"w": p[name]["weight"], "b": p[name]["bias"]} for i, name in enumerate(("hidden", "final"))}  # noqa: E731
-    return coterie.Model(coterie.torch_model(module).init, lambda p, x: mlp.apply(rename(p), x), class_major=True, l2=l2)
+    rename = lambda p: {
+        f"layer{i}": {"w": p[name]["weight"], "b": p[name]["bias"]}
+        for i, name in enumerate(("hidden", "final"))
+    }
+    return coterie.Model(
+        coterie.torch_model(module).init,
+        lambda p, x: mlp.apply(rename(p), x),
+        class_major=True,
+        l2=l2,
+    )
 
 
 def same(one: Result, two: Result, rtol: float, atol: float) -> None:
-    np.testing.assert_allclose(one.simulator.all_models().flat(), two.simulator.all_models().flat(), rtol=rtol, atol=atol)
+    np.testing.assert_allclose(
+        one.simulator.all_models().flat(), two.simulator.all_models().flat(), rtol=rtol, atol=atol
+    )
     for a, b in zip(one.snapshots, two.snapshots, strict=True):
         for split in a.scores:
-            np.testing.assert_allclose(a.scores[split].loss, b.scores[split].loss, rtol=10 * rtol, atol=10 * atol)
+            np.testing.assert_allclose(
+                a.scores[split].loss, b.scores[split].loss, rtol=10 * rtol, atol=10 * atol
+            )
             np.testing.assert_array_equal(a.scores[split].score, b.scores[split].score)
 
 
 def local(method: coterie.Method, received: Any, objective: Any) -> Any:
-    """What a client without a memory sends, in a program of its own, as a deployment would have it."""
+    """What a client without a memory sends, in a program of its own, as a deployment would
+    have it.
+    """
     return jax.jit(lambda m, r, o: m.local(r, (), o))(method, received, objective).message.flat()
 
 
-def alone(method: coterie.Method, fed: coterie.Federation, model: coterie.Model, precision: str = "float32", client: int = 1) -> Any:
+def alone(
+    method: coterie.Method,
+    fed: coterie.Federation,
+    model: coterie.Model,
+    precision: str = "float32",
+    client: int = 1,
+) -> Any:
     """What a client of a federation sends in the first round."""
     sim = Simulator(method, fed, model, coterie.Training(sampling="full", precision=precision))
     with sim.precision():
-        return np.asarray(local(sim.method, sim.template, objective_of(sim.spec, sim.data, 0, 0, client)))
+        return np.asarray(
+            local(sim.method, sim.template, objective_of(sim.spec, sim.data, 0, 0, client))
+        )
 
 
 @pytest.fixture(scope="module")
 def small() -> coterie.Federation:
-    """3 clients of different sizes; alike test sets, so that the loop compiles one program for them."""
+    """3 clients of different sizes; alike test sets, so that the loop compiles one program for
+    them.
+    """
     rng = np.random.default_rng(8)
-    draw = lambda n: (rng.standard_normal((n, 4)), rng.integers(0, 3, n).astype(np.int32))  # noqa: E731
-    train, validation, test = (pack([draw(n) for n in sizes]) for sizes in ([5, 9, 6], [0, 0, 0], [4, 4, 4]))
+    draw = lambda n: (
+        rng.standard_normal((n, 4)),
+        rng.integers(0, 3, n).astype(np.int32),
+    )
+    train, validation, test = (
+        pack([draw(n) for n in sizes]) for sizes in ([5, 9, 6], [0, 0, 0], [4, 4, 4])
+    )
     return coterie.Federation("small", train, validation, test, classes=3)
 
 
@@ -89,8 +126,12 @@ CASES = [(m, "float64") for m in METHODS] + [(METHODS[0], "float32")]
 CASES += [pytest.param(m, "float32", marks=pytest.mark.slow) for m in METHODS[1:]]
 
 
-@pytest.mark.parametrize(("method", "precision"), CASES, ids=lambda value: getattr(value, "name", value))
-def test_equals_the_native_perceptron(method: coterie.Method, precision: str, small: coterie.Federation) -> None:
+@pytest.mark.parametrize(
+    ("method", "precision"), CASES, ids=lambda value: getattr(value, "name", value)
+)
+def test_equals_the_native_perceptron(
+    method: coterie.Method, precision: str, small: coterie.Federation
+) -> None:
     net = Net().double() if precision == "float64" else Net()
     rtol, atol = (1e-5, 1e-6) if precision == "float32" else (1e-10, 1e-12)
     expected = coterie.simulate(method, small, native(net, l2=0.01), precision=precision, **RUN)
@@ -104,18 +145,30 @@ OTHERS = [name for name in coterie.METHODS if name not in {"mocha", *(m.name for
 FEW = ("afl", "fedrep")  # one that asks for losses too, and one that splits the model
 
 
-@pytest.mark.parametrize("name", [n if n in FEW else pytest.param(n, marks=pytest.mark.slow) for n in OTHERS])
-def test_every_other_method_takes_the_native_gradients(name: str, small: coterie.Federation) -> None:
+@pytest.mark.parametrize(
+    "name", [n if n in FEW else pytest.param(n, marks=pytest.mark.slow) for n in OTHERS]
+)
+def test_every_other_method_takes_the_native_gradients(
+    name: str, small: coterie.Federation
+) -> None:
     """`local` of one client, alone, as a deployment calls it."""
     models = {"torch": coterie.torch_model(Net()), "native": native(Net())}
     found = {}
     for kind, model in models.items():
-        asked = coterie.get_method(name, {"dsub": 6} if "dsub" in coterie.METHODS[name].public() else {})
+        asked = coterie.get_method(
+            name, {"dsub": 6} if "dsub" in coterie.METHODS[name].public() else {}
+        )
         sim = Simulator(asked, small, model, coterie.Training(rounds=1, sampling="full"))
-        method = sim.method.replace(local_steps=2) if "local_steps" in sim.method.public() else sim.method
+        method = (
+            sim.method.replace(local_steps=2)
+            if "local_steps" in sim.method.public()
+            else sim.method
+        )
         received = method.broadcast(sim.hub, 1)
         memory = method.client_init(sim.template)
-        step = jax.jit(lambda m, r, w, o: m.local(r, w, o))(method, received, memory, objective_of(sim.spec, sim.data, 0, 0, 1))
+        step = jax.jit(lambda m, r, w, o: m.local(r, w, o))(
+            method, received, memory, objective_of(sim.spec, sim.data, 0, 0, 1)
+        )
         found[kind] = jax.tree.leaves((step.message, step.memory))
     for a, b in zip(found["torch"], found["native"], strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
@@ -125,14 +178,20 @@ def test_hessian_vector_products_are_those_of_the_native_model(small: coterie.Fe
     method = coterie.PerFedAvg(local_steps=2, order="hessian-vector", adapt_lr=0.1)
     # A smooth function, so that curvature is not only in the last layer.
     model = coterie.torch_model(nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)).double())
-    apply = lambda p, x: jnp.tanh(x @ p["0"]["weight"].T + p["0"]["bias"]) @ p["2"]["weight"].T + p["2"]["bias"]  # noqa: E731
-    ours, theirs = (alone(method, small, m, "float64") for m in (model, coterie.Model(model.init, apply)))
+    apply = lambda p, x: (
+        jnp.tanh(x @ p["0"]["weight"].T + p["0"]["bias"]) @ p["2"]["weight"].T + p["2"]["bias"]
+    )
+    ours, theirs = (
+        alone(method, small, m, "float64") for m in (model, coterie.Model(model.init, apply))
+    )
     np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-12)
     plain = alone(method.replace(order="first-order"), small, model, "float64")
     assert not np.allclose(ours, plain, rtol=1e-4)
 
 
-def test_the_last_layer_is_the_last_of_the_module_and_layers_can_be_named(ragged: coterie.Federation) -> None:
+def test_the_last_layer_is_the_last_of_the_module_and_layers_can_be_named(
+    ragged: coterie.Federation,
+) -> None:
     model = coterie.torch_model(Net())
     template = model.vector(jax.random.key(0))
     assert layers(template) == ["hidden", "final"]
@@ -141,27 +200,38 @@ def test_the_last_layer_is_the_last_of_the_module_and_layers_can_be_named(ragged
     result = coterie.simulate(coterie.FedPer(local_steps=2, shared="final"), ragged, model, **RUN)
     heads = [result.personal(k).tree["final"]["weight"] for k in (0, 1)]
     np.testing.assert_array_equal(heads[0], heads[1])
-    assert not np.allclose(result.personal(0).tree["hidden"]["weight"], result.personal(1).tree["hidden"]["weight"])
+    assert not np.allclose(
+        result.personal(0).tree["hidden"]["weight"], result.personal(1).tree["hidden"]["weight"]
+    )
     module = model.module(result.personal(4))  # … and a personal model becomes a module again
     assert isinstance(module, Net)
     assert not module.training
     x, y = ragged.test.client(4)
     right = module(torch.tensor(x, dtype=torch.float32)).argmax(1).numpy() == y
     assert right.mean() == pytest.approx(result.client_scores()[4], abs=1e-6)
-    assert list(module.state_dict()) == ["hidden.weight", "hidden.bias", "final.weight", "final.bias"]
+    assert list(module.state_dict()) == [
+        "hidden.weight",
+        "hidden.bias",
+        "final.weight",
+        "final.bias",
+    ]
 
 
-def test_the_start_is_the_modules_and_later_changes_of_it_do_not_matter(ragged: coterie.Federation) -> None:
+def test_the_start_is_the_modules_and_later_changes_of_it_do_not_matter(
+    ragged: coterie.Federation,
+) -> None:
     net = Net()
     model = coterie.torch_model(net)
     before = net.hidden.weight.detach().numpy().copy()
     net.hidden.weight.data.zero_()
     for seed in (0, 1):
-        np.testing.assert_array_equal(model.vector(jax.random.key(seed)).tree["hidden"]["weight"], before)
+        np.testing.assert_array_equal(
+            model.vector(jax.random.key(seed)).tree["hidden"]["weight"], before
+        )
     assert model.parameters() == 4 * 5 + 5 + 5 * 3 + 3
 
 
-# -- losses ---------------------------------------------------------------------------------------------------------------
+# -- losses ----------------------------------------------------------------------------------------
 
 
 def smoothed(outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -169,9 +239,14 @@ def smoothed(outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def test_a_loss_of_ones_own_and_short_batches(ragged: coterie.Federation) -> None:
-    """Against a plain PyTorch loop over the same batches, of which the last of an epoch is short; the loss gives a mean, or one number per sample."""
+    """Against a plain PyTorch loop over the same batches, of which the last of an epoch is short;
+    the loss gives a mean, or one number per sample.
+    """
     method = coterie.FedAvg(local_epochs=2, lr=0.1)
-    models = [coterie.torch_model(Net(), loss) for loss in (nn.CrossEntropyLoss(label_smoothing=0.1), smoothed)]
+    models = [
+        coterie.torch_model(Net(), loss)
+        for loss in (nn.CrossEntropyLoss(label_smoothing=0.1), smoothed)
+    ]
     net = Net()
     for i, model in enumerate(models):
         sim = Simulator(method, ragged, model, coterie.Training(batch_size=4))
@@ -180,13 +255,20 @@ def test_a_loss_of_ones_own_and_short_batches(ragged: coterie.Federation) -> Non
         assert np.asarray(drawn.weight).sum(1).tolist() == [4, 4, 4, 2] * 2
         for x, y, weight in zip(*(np.asarray(a) for a in drawn[:3]), strict=True) if not i else ():
             net.zero_grad()
-            smoothed(net(torch.tensor(x[weight > 0])), torch.tensor(y[weight > 0]).long()).mean().backward()
+            smoothed(
+                net(torch.tensor(x[weight > 0])), torch.tensor(y[weight > 0]).long()
+            ).mean().backward()
             with torch.no_grad():
                 for p in net.parameters():
                     p -= 0.1 * p.grad
         found = sim.template.like(local(method, sim.template, objective)).tree
-        np.testing.assert_allclose(found["hidden"]["weight"], net.hidden.weight.detach().numpy(), rtol=1e-4, atol=1e-6)
-    outputs, y = jnp.asarray(np.random.default_rng(0).standard_normal((5, 3)), jnp.float32), jnp.arange(5) % 3
+        np.testing.assert_allclose(
+            found["hidden"]["weight"], net.hidden.weight.detach().numpy(), rtol=1e-4, atol=1e-6
+        )
+    outputs, y = (
+        jnp.asarray(np.random.default_rng(0).standard_normal((5, 3)), jnp.float32),
+        jnp.arange(5) % 3,
+    )
     np.testing.assert_allclose(*(m.loss.samples(outputs, y) for m in models), rtol=1e-5)
 
 
@@ -196,22 +278,29 @@ def test_class_weights_of_a_loss_take_the_precision_of_the_run(ragged: coterie.F
 
 
 def test_regression_with_one_target() -> None:
-    """Targets of shape (batch,) meet outputs of shape (batch, 1): left to itself, MSELoss would take the differences of all pairs."""
+    """Targets of shape (batch,) meet outputs of shape (batch, 1): left to itself, MSELoss would
+    take the differences of all pairs.
+    """
     fed = coterie.load("linear", clients=3, dimension=4, samples=12)
     net = nn.Linear(4, 1, bias=False)
     nn.init.zeros_(net.weight)
     line = coterie.models.get_model("linear").build((4,), 1)
     expected = alone(coterie.FedAvg(local_steps=2, lr=0.04), fed, line, "float64")
     for lr, loss in ((0.04, None), (0.02, nn.MSELoss())):  # which has no half in it
-        found = alone(coterie.FedAvg(local_steps=2, lr=lr), fed, coterie.torch_model(net, loss), "float64")
+        found = alone(
+            coterie.FedAvg(local_steps=2, lr=lr), fed, coterie.torch_model(net, loss), "float64"
+        )
         np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
-# -- modes and randomness -------------------------------------------------------------------------------------------------
+# -- modes and randomness --------------------------------------------------------------------------
 
 
 def test_dropout_is_in_gradients_only_and_belongs_to_the_seed(small: coterie.Federation) -> None:
-    model, method = coterie.torch_model(Net(middle=nn.Dropout(0.5)), nn.CrossEntropyLoss(label_smoothing=0.1)), coterie.FedAvg(local_steps=3)
+    model, method = (
+        coterie.torch_model(Net(middle=nn.Dropout(0.5)), nn.CrossEntropyLoss(label_smoothing=0.1)),
+        coterie.FedAvg(local_steps=3),
+    )
     before = torch.random.get_rng_state()
     runs = [coterie.simulate(method, small, model, seed=seed, **RUN) for seed in (0, 0, 1)]
     assert torch.equal(torch.random.get_rng_state(), before)
@@ -227,9 +316,16 @@ def test_dropout_is_in_gradients_only_and_belongs_to_the_seed(small: coterie.Fed
 
 
 def test_every_step_drops_something_else(ragged: coterie.Federation) -> None:
-    sim = Simulator("fedavg", ragged, coterie.torch_model(Net(middle=nn.Dropout(0.5))), coterie.Training(sampling="full"))
+    sim = Simulator(
+        "fedavg",
+        ragged,
+        coterie.torch_model(Net(middle=nn.Dropout(0.5))),
+        coterie.Training(sampling="full"),
+    )
     objective = objective_of(sim.spec, sim.data, 0, 0, 3)
-    first, again, second = (objective.gradient(sim.template, objective.batch(i)).flat() for i in (0, 0, 1))
+    first, again, second = (
+        objective.gradient(sim.template, objective.batch(i)).flat() for i in (0, 0, 1)
+    )
     np.testing.assert_array_equal(first, again)
     assert not np.allclose(first, second)
 
@@ -271,13 +367,17 @@ def test_tied_weights_are_one_parameter(ragged: coterie.Federation) -> None:
     net = Tied()
     model = coterie.torch_model(net)
     assert model.parameters() == 16 + 15
-    module = model.module(model.vector(None).like(alone(coterie.FedAvg(local_steps=2), ragged, model)))
+    module = model.module(
+        model.vector(None).like(alone(coterie.FedAvg(local_steps=2), ragged, model))
+    )
     assert torch.equal(module.one.weight, module.two.weight)
     assert not torch.equal(module.one.weight, net.one.weight)
 
 
 def test_many_parameters_pass_without_hanging(small: coterie.Federation) -> None:
-    net = nn.Sequential(nn.Linear(4, 1000), nn.ReLU(), nn.Linear(1000, 500), nn.ReLU(), nn.Linear(500, 3))
+    net = nn.Sequential(
+        nn.Linear(4, 1000), nn.ReLU(), nn.Linear(1000, 500), nn.ReLU(), nn.Linear(500, 3)
+    )
     assert np.isfinite(alone(coterie.FedAvg(local_steps=5), small, coterie.torch_model(net))).all()
 
 
@@ -285,16 +385,19 @@ def test_apply_can_be_differentiated(ragged: coterie.Federation) -> None:
     model, other = coterie.torch_model(Net()), native(Net())
     x = jnp.asarray(ragged.train.x[:6], jnp.float32)
     p = model.init(jax.random.key(0))
-    theirs, ours = (jax.grad(lambda p: jnp.sum(jnp.sin(m.outputs(p, x))))(p) for m in (other, model))  # noqa: B023
+    slope = lambda m: jax.grad(lambda p: jnp.sum(jnp.sin(m.outputs(p, x))))(p)
+    theirs, ours = slope(other), slope(model)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), ours, theirs)
 
 
-# -- refusals -------------------------------------------------------------------------------------------------------------
+# -- refusals --------------------------------------------------------------------------------------
 
 
 def refuse(word: str, module: Any, fed: coterie.Federation, loss: Any = None) -> None:
     with pytest.raises(coterie.InvalidInput, match=word) as error:
-        coterie.simulate(coterie.FedAvg(local_steps=1), fed, coterie.torch_model(module, loss), rounds=1)
+        coterie.simulate(
+            coterie.FedAvg(local_steps=1), fed, coterie.torch_model(module, loss), rounds=1
+        )
     assert "\n" not in str(error.value)
 
 
@@ -305,13 +408,19 @@ def test_what_is_refused_and_how(ragged: coterie.Federation) -> None:
     refuse(r"outputs of shape \(2, 4\) .* must give \(2, 3\)", Net(outputs=4), ragged)
     refuse(r"fails on inputs of shape \(2, 4\)", Net(inputs=5), ragged)
     refuse("buffer 'middle.running_mean'", Net(middle=nn.BatchNorm1d(5)), ragged)
-    refuse("other samples are beside it", Net(middle=nn.BatchNorm1d(5, track_running_stats=False)), ragged)
+    refuse(
+        "other samples are beside it",
+        Net(middle=nn.BatchNorm1d(5, track_running_stats=False)),
+        ragged,
+    )
     refuse("a mean over samples, not a sum", Net(), ragged, nn.CrossEntropyLoss(reduction="sum"))
     refuse("the loss fails", Net(), ragged, nn.BCEWithLogitsLoss())
     refuse("one number per sample", Net(), ragged, lambda outputs, y: outputs)
     refuse("has no shape yet", nn.LazyLinear(3), ragged)
     whole = Net()
-    whole.register_parameter("table", nn.Parameter(torch.zeros(2, dtype=torch.int64), requires_grad=False))
+    whole.register_parameter(
+        "table", nn.Parameter(torch.zeros(2, dtype=torch.int64), requires_grad=False)
+    )
     refuse("'table' is of type int64", whole, ragged)
     prototypes = nn.CrossEntropyLoss()
     prototypes.register_parameter("scale", nn.Parameter(torch.ones(1)))
@@ -322,16 +431,22 @@ def test_what_is_refused_and_how(ragged: coterie.Federation) -> None:
 
 def test_without_pytorch_one_sentence_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    for call in (lambda: coterie.torch_model(None), lambda: coterie.from_datasets([]), lambda: coterie.LoaderClient(None, None)):  # type: ignore[arg-type]
+    for call in (
+        lambda: coterie.torch_model(None),
+        lambda: coterie.from_datasets([]),
+        lambda: coterie.LoaderClient(None, None),
+    ):  # type: ignore[arg-type]
         with pytest.raises(coterie.InvalidInput, match=r"pip install 'coterie\[torch\]'"):
             call()
 
 
 def test_importing_coterie_does_not_import_pytorch() -> None:
-    subprocess.run([sys.executable, "-c", "import coterie, sys; assert 'torch' not in sys.modules"], check=True)
+    subprocess.run(
+        [sys.executable, "-c", "import coterie, sys; assert 'torch' not in sys.modules"], check=True
+    )
 
 
-# -- data -----------------------------------------------------------------------------------------------------------------
+# -- data ------------------------------------------------------------------------------------------
 
 
 def pairs(x: np.ndarray, y: np.ndarray) -> TensorDataset:
@@ -342,7 +457,13 @@ def test_datasets_and_loaders_become_a_federation(ragged: coterie.Federation) ->
     given = []
     for k in range(ragged.clients):
         train, validation, test = (pairs(*split.client(k)) for split in ragged.splits)
-        given.append((DataLoader(train, batch_size=4), validation if len(validation) else None, test if len(test) else None))
+        given.append(
+            (
+                DataLoader(train, batch_size=4),
+                validation if len(validation) else None,
+                test if len(test) else None,
+            )
+        )
     fed = coterie.from_datasets(given)
     for mine, theirs in zip(fed.splits, ragged.splits, strict=True):
         np.testing.assert_array_equal(mine.x, theirs.x.astype(np.float32))
@@ -354,7 +475,10 @@ def test_datasets_and_loaders_become_a_federation(ragged: coterie.Federation) ->
 def test_targets_tell_the_task_and_bad_data_is_refused() -> None:
     x = np.zeros((3, 2))
     assert coterie.from_datasets([pairs(x, np.zeros(3))]).task == "regression"
-    assert coterie.from_datasets([pairs(x, np.arange(3))], task="regression").train.y.dtype == np.float32
+    assert (
+        coterie.from_datasets([pairs(x, np.arange(3))], task="regression").train.y.dtype
+        == np.float32
+    )
     for word, given in {
         "drop_last": [DataLoader(pairs(x, np.arange(3)), drop_last=True)],
         "must be a torch.utils.data": [np.zeros(3)],
@@ -381,7 +505,11 @@ class Noisy(Dataset):
     def __getitem__(self, i: int) -> tuple[torch.Tensor, int]:
         import random
 
-        return torch.tensor([i, random.random(), np.random.rand(), float(torch.rand(()))]), i % 3  # noqa: NPY002
+        drawn = np.random.rand()  # noqa: NPY002
+        return (
+            torch.tensor([i, random.random(), drawn, float(torch.rand(()))]),
+            i % 3,
+        )
 
 
 def test_a_loader_that_augments_gives_the_same_batches_for_the_same_round_and_only_then() -> None:
@@ -400,22 +528,32 @@ def test_a_loader_that_augments_gives_the_same_batches_for_the_same_round_and_on
     np.testing.assert_array_equal(back.x, batches[1].x)
     assert not np.array_equal(batches[0].x, batches[3].x)
     assert not np.array_equal(client.objective(4).batch(0).x, batches[0].x)
-    other = coterie.LoaderClient(model, DataLoader(Noisy(10), batch_size=4, shuffle=True), seed=7, client=2)
+    other = coterie.LoaderClient(
+        model, DataLoader(Noisy(10), batch_size=4, shuffle=True), seed=7, client=2
+    )
     np.testing.assert_array_equal(other.objective(3).batch(4).x, batches[4].x)
     assert torch.equal(states[0], torch.random.get_rng_state())
     assert np.array_equal(states[1], np.random.get_state()[1])  # noqa: NPY002
     w = model.vector(jax.random.key(0))
-    first, second = (local(coterie.FedAvg(local_epochs=2), w, c.objective(5)) for c in (client, other))
+    first, second = (
+        local(coterie.FedAvg(local_epochs=2), w, c.objective(5)) for c in (client, other)
+    )
     np.testing.assert_array_equal(first, second)
 
 
-def test_a_loader_that_gives_everything_trains_as_the_simulator_does(ragged: coterie.Federation) -> None:
+def test_a_loader_that_gives_everything_trains_as_the_simulator_does(
+    ragged: coterie.Federation,
+) -> None:
     model, method = coterie.torch_model(Net()), coterie.FedAvg(local_steps=4)
     sim = Simulator(method, ragged, model, coterie.Training(sampling="full"))
     expected = local(method, sim.template, objective_of(sim.spec, sim.data, 0, 0, 1))
     data = pairs(*ragged.train.client(1))
-    client = coterie.LoaderClient(model, DataLoader(data, batch_size=len(data), shuffle=True), client=1)
-    np.testing.assert_allclose(local(method, sim.template, client.objective(0)), expected, rtol=1e-5, atol=1e-6)
+    client = coterie.LoaderClient(
+        model, DataLoader(data, batch_size=len(data), shuffle=True), client=1
+    )
+    np.testing.assert_allclose(
+        local(method, sim.template, client.objective(0)), expected, rtol=1e-5, atol=1e-6
+    )
 
 
 def test_loaders_that_cannot_be_followed_are_refused() -> None:

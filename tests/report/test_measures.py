@@ -17,13 +17,28 @@ from coterie.report.outcome import Outcome
 from coterie.report.page import page
 
 
-def outcome(method: coterie.Method, curve: list[float], up: int, down: int, collapsed: str | None = None) -> Outcome:
-    """Two clients, 0.1 above and below the curve; bytes grow evenly over evaluations at rounds 0, 5, 10, …"""
+def outcome(
+    method: coterie.Method, curve: list[float], up: int, down: int, collapsed: str | None = None
+) -> Outcome:
+    """Two clients, 0.1 above and below the curve; bytes grow evenly over evaluations at rounds 0,
+    5, 10, …
+    """
     steps = np.arange(len(curve))
     scores = np.array(curve)[:, None] + np.array([0.1, -0.1])
     views: dict[str, Any] = dict.fromkeys(method.model_views, scores)
     return Outcome(
-        method, 0, 5 * steps, up * steps, down * steps, 7 * steps, views, {v: 1 - s for v, s in views.items()}, np.ones(2), 1.0, 0.5, collapsed
+        method,
+        0,
+        5 * steps,
+        up * steps,
+        down * steps,
+        7 * steps,
+        views,
+        {v: 1 - s for v, s in views.items()},
+        np.ones(2),
+        1.0,
+        0.5,
+        collapsed,
     )
 
 
@@ -32,7 +47,11 @@ def comparison(ragged: Federation) -> Comparison:
     local = [outcome(coterie.Local(), [0.2, 0.5, 0.6], 0, 0)]
     fedu = [outcome(coterie.FedU(), [0.2, 0.6, 0.8], 1000, 3000)]
     broken = [outcome(coterie.FedAvg(), [0.2], 10, 10, "it diverged")]
-    return Comparison("hand-made", ragged, [Entry("Local", local, local), Entry("FedU", fedu, local), Entry("FedAvg", broken, local)])
+    return Comparison(
+        "hand-made",
+        ragged,
+        [Entry("Local", local, local), Entry("FedU", fedu, local), Entry("FedAvg", broken, local)],
+    )
 
 
 def test_bytes_to_a_target_count_until_it_is_first_met(comparison: Comparison) -> None:
@@ -69,9 +88,14 @@ def test_the_sheets_say_it_all(comparison: Comparison) -> None:
 
 
 def test_figures_go_without_the_seeds_that_collapsed(ragged: Federation) -> None:
-    whole, cut = outcome(coterie.FedU(), [0.2, 0.6, 0.8], 10, 10), outcome(coterie.FedU(), [0.2, 0.6], 10, 10, "it diverged")
+    whole, cut = (
+        outcome(coterie.FedU(), [0.2, 0.6, 0.8], 10, 10),
+        outcome(coterie.FedU(), [0.2, 0.6], 10, 10, "it diverged"),
+    )
     local = [outcome(coterie.Local(), [0.2, 0.5, 0.6], 0, 0)] * 2
-    some = Comparison("hand-made", ragged, [Entry("Local", local, local), Entry("FedU", [cut, whole], local)])
+    some = Comparison(
+        "hand-made", ragged, [Entry("Local", local, local), Entry("FedU", [cut, whole], local)]
+    )
     assert all(text.startswith("<svg") for text in figures.over_rounds_and_bytes(some))
     assert "collapsed at round" in page(some, "", sheets(some))
 

@@ -1,4 +1,7 @@
-"""Attacks on messages and on data. The merges that withstand some of them are in coupling.merges."""
+"""Attacks on messages and on data.
+
+The merges that withstand some of them are in coupling.merges.
+"""
 
 from coterie.adversary import labels, messages
 from coterie.adversary.base import ATTACKS, Attack, Threat, draw_liars, get_attack

@@ -1,7 +1,9 @@
-"""What an attack is: some clients, fixed by the seed, send something else than they computed, or train on data that was tampered with.
+"""What an attack is: some clients, fixed by the seed, send something else than they computed, or
+train on data that was tampered with.
 
-Who lies is drawn by the seed alone, and the liars at a smaller fraction are among those at a larger one, so that runs can be compared. Attacks act
-on messages as they arrive: a liar may encode whatever it likes. What liars keep for themselves stays honest; nobody looks at it, since scores are
+Who lies is drawn by the seed alone, and the liars at a smaller fraction are among those at a larger
+one, so that runs can be compared. Attacks act on messages as they arrive: a liar may encode
+whatever it likes. What liars keep for themselves stays honest; nobody looks at it, since scores are
 over honest clients.
 """
 
@@ -16,15 +18,17 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.options import Options, chosen, option, registered
-from coterie.randomness import Role, shuffled, stream
+from coterie.core.options import Options, chosen, option, registered
+from coterie.core.randomness import Role, shuffled, stream
 
 ATTACKS: dict[str, type[Attack]] = {}
 A = TypeVar("A", bound="Attack")
 
 
 class Sight(NamedTuple):
-    """What an attacker sees: all messages of the round, stacked along axis 0, and who lies; `key` is the round's."""
+    """What an attacker sees: all messages of the round, stacked along axis 0, and who lies; `key`
+    is the round's.
+    """
 
     messages: Any
     liars: Any
@@ -36,7 +40,11 @@ class Sight(NamedTuple):
 
     @property
     def honest_deviation(self) -> Any:
-        return jax.tree.map(lambda m, c: jnp.sqrt(jnp.tensordot(self._share(m), jnp.square(m - c), 1)), self.messages, self.honest_mean)
+        return jax.tree.map(
+            lambda m, c: jnp.sqrt(jnp.tensordot(self._share(m), jnp.square(m - c), 1)),
+            self.messages,
+            self.honest_mean,
+        )
 
     def _share(self, m: Any) -> Any:
         honest = (~self.liars).astype(m.dtype)
@@ -63,7 +71,9 @@ class Attack(Options):
     on_data: ClassVar[bool] = False
     """True when the attack tampers with training data, too."""
 
-    fraction: float = option(0.2, "share of the clients that lie (rounded to whole clients)", low=0, high=1)
+    fraction: float = option(
+        0.2, "share of the clients that lie (rounded to whole clients)", low=0, high=1
+    )
     start: int = option(0, "the first round of the attack", low=0)
     stop: int | None = option(None, "the round before which it ends; nothing: never", low=0)
 
@@ -82,7 +92,9 @@ class Attack(Options):
         """The messages of a round with the lies among them."""
         sight = Sight(messages, liars, jax.random.fold_in(stream(seed, Role.ATTACK), t))
         telling = liars & self.active(t)
-        return jax.tree.map(lambda m, lie: jnp.where(each(telling, m), lie, m), messages, self.lies(sight))
+        return jax.tree.map(
+            lambda m, lie: jnp.where(each(telling, m), lie, m), messages, self.lies(sight)
+        )
 
 
 def draw_liars(seed: int, clients: int, fraction: float) -> NDArray[np.bool_]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.adversary.base import Attack, Sight, attack, each
-from coterie.options import option
+from coterie.core.options import option
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -19,7 +19,12 @@ class Poisoning(Attack):
 
     on_data: ClassVar[bool] = True
 
-    scale: float = option(0.0, "on top, a message is multiplied by a number from N(0, scale²); 0: sent as it is", symbol="τ", low=0)
+    scale: float = option(
+        0.0,
+        "on top, a message is multiplied by a number from N(0, scale²); 0: sent as it is",
+        symbol="τ",
+        low=0,
+    )
 
     def lies(self, sight: Sight) -> Any:
         factor = jax.numpy.where(self.scale > 0, self.scale * sight.per_message(), 1.0)
@@ -28,9 +33,16 @@ class Poisoning(Attack):
 
 @attack("random-labels")
 class RandomLabels(Poisoning):
-    """Every label of a liar is drawn at random, and what it sends is multiplied by a number from N(0, 20²): the lp-proj paper's data poisoning."""
+    """Every label of a liar is drawn at random, and what it sends is multiplied by a number from
+    N(0, 20²): the lp-proj paper's data poisoning.
+    """
 
-    scale: float = option(20.0, "on top, a message is multiplied by a number from N(0, scale²); 0: sent as it is", symbol="τ", low=0)
+    scale: float = option(
+        20.0,
+        "on top, a message is multiplied by a number from N(0, scale²); 0: sent as it is",
+        symbol="τ",
+        low=0,
+    )
 
     def poisoned(self, y: NDArray[Any], classes: int, rng: np.random.Generator) -> NDArray[Any]:
         return rng.integers(0, classes, len(y)).astype(y.dtype)

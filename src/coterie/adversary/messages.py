@@ -1,4 +1,7 @@
-"""Attacks on messages. The first three are those of the lp-proj paper (Sec. 5.4), with its strengths as defaults."""
+"""Attacks on messages.
+
+The first three are those of the lp-proj paper (Sec. 5.4), with its strengths as defaults.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import jax.numpy as jnp
 from jax.scipy.special import ndtri
 
 from coterie.adversary.base import Attack, Sight, attack, each
-from coterie.options import option
+from coterie.core.options import option
 
 
 @attack("same-value")
@@ -43,7 +46,13 @@ class Gaussian(Attack):
     def lies(self, sight: Sight) -> Any:
         leaves, structure = jax.tree.flatten(sight.messages)
         keys = jax.random.split(sight.key, len(leaves))
-        return jax.tree.unflatten(structure, [self.tau * jax.random.normal(k, m.shape, m.dtype) for k, m in zip(keys, leaves, strict=True)])
+        return jax.tree.unflatten(
+            structure,
+            [
+                self.tau * jax.random.normal(k, m.shape, m.dtype)
+                for k, m in zip(keys, leaves, strict=True)
+            ],
+        )
 
 
 @attack("scaled")
@@ -58,23 +67,31 @@ class Scaled(Attack):
 
 @attack("alie")
 class ALittleIsEnough(Attack):
-    """Liars send the honest mean moved by z honest standard deviations in every coordinate: hidden among the honest, yet all to one side.
+    """Liars send the honest mean moved by z honest standard deviations in every coordinate: hidden
+    among the honest, yet all to one side.
 
-    Baruch, Baruch, Goldberg, NeurIPS 2019. z is the largest for which, if messages were normal, enough honest ones are farther away than the
-    lie that a majority includes it: with m liars of n and s = ⌊n/2 + 1⌋ − m, z = Φ⁻¹((n − m − s)/(n − m)). Liars know all honest messages.
+    Baruch, Baruch, Goldberg, NeurIPS 2019. z is the largest for which, if messages were normal,
+    enough honest ones are farther away than the lie that a majority includes it: with m liars of n
+    and s = ⌊n/2 + 1⌋ − m, z = Φ⁻¹((n − m − s)/(n − m)). Liars know all honest messages.
     """
 
-    z: float | None = option(None, "how many standard deviations; nothing: as in the paper", symbol="z")
+    z: float | None = option(
+        None, "how many standard deviations; nothing: as in the paper", symbol="z"
+    )
 
     def lies(self, sight: Sight) -> Any:
         n, m = sight.liars.shape[0], sight.liars.sum()
         leaf = jax.tree.leaves(sight.messages)[0]
         if self.z is None:
-            share = jnp.clip((n - n // 2 - 1) / jnp.maximum(n - m, 1), 0.5, 0.999)  # n − m − s = n − ⌊n/2 + 1⌋
+            share = jnp.clip(
+                (n - n // 2 - 1) / jnp.maximum(n - m, 1), 0.5, 0.999
+            )  # n − m − s = n − ⌊n/2 + 1⌋
             z = ndtri(share.astype(leaf.dtype))
         else:
             z = jnp.asarray(self.z, leaf.dtype)
-        lie = jax.tree.map(lambda mean, deviation: mean - z * deviation, sight.honest_mean, sight.honest_deviation)
+        lie = jax.tree.map(
+            lambda mean, deviation: mean - z * deviation, sight.honest_mean, sight.honest_deviation
+        )
         return jax.tree.map(lambda m, one: jnp.broadcast_to(one, m.shape), sight.messages, lie)
 
 
@@ -88,4 +105,8 @@ class InnerProduct(Attack):
     epsilon: float = option(0.5, "how far beyond 0", symbol="ε", low=0)
 
     def lies(self, sight: Sight) -> Any:
-        return jax.tree.map(lambda m, mean: jnp.broadcast_to(-self.epsilon * mean, m.shape), sight.messages, sight.honest_mean)
+        return jax.tree.map(
+            lambda m, mean: jnp.broadcast_to(-self.epsilon * mean, m.shape),
+            sight.messages,
+            sight.honest_mean,
+        )

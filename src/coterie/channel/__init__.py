@@ -3,7 +3,7 @@
 from coterie.channel import dgc, lbgm, plain, quantised, sketch, sparse, subspace
 from coterie.channel.base import CHANNELS, Channel, get_channel
 from coterie.channel.codec import Identity, size_of
-from coterie.channel.ledger import Ledger
+from coterie.core.ledger import Ledger
 
 PLAIN = plain.Plain()
 """What everything goes through unless asked otherwise: every number as it is."""

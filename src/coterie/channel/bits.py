@@ -1,15 +1,18 @@
-"""Codes for whole numbers, bit by bit: what is written, how it is read back, and how long it is inside a compiled round.
+"""Codes for whole numbers, bit by bit: what is written, how it is read back, and how long it is
+inside a compiled round.
 
-Bits are written from the most significant one on and padded with zeros to whole bytes. With β(n) the binary digits of n and |n| their number:
+Bits are written from the most significant one on and padded with zeros to whole bytes. With β(n)
+the binary digits of n and |n| their number:
 
 | code | of n ≥ | bits | length |
 |---|---|---|---|
 | fixed width w | 0 | n in w binary digits | w |
 | Elias γ | 1 | \\|n\\| − 1 zeros, β(n) | 2\\|n\\| − 1 |
-| Elias ω | 1 | recursively: the code of \\|n\\| − 1 without its last zero, β(n), a zero; the code of 1 is one zero | log n + log log n + … |
+| Elias ω | 1 | code of \\|n\\| − 1 less its last zero, β(n), 0; of 1: 0 | log n + log log n + … |
 | Rice, parameter b | 0 | ⌊n/2ᵇ⌋ ones, a zero, the last b binary digits of n | ⌊n/2ᵇ⌋ + 1 + b |
 
-Lengths under `jnp` are computed with whole numbers only (a float's log₂ is wrong near powers of two), for n up to 2³¹ − 1.
+Lengths under `jnp` are computed with whole numbers only (a float's log₂ is wrong near powers of
+two), for n up to 2³¹ − 1.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ import numpy as np
 from jax import lax
 from numpy.typing import NDArray
 
-from coterie.errors import InvalidInput
+from coterie.core.errors import InvalidInput
 
 Array = NDArray[Any]
 LARGEST = 2**31 - 1
@@ -41,7 +44,10 @@ def gamma_length(n: Any) -> Any:
 
 
 def omega_length(n: Any) -> Any:
-    """Bits of the Elias ω code of n ≥ 1 (jnp). Four groups are enough: 31 digits, then 5, 3 and 2."""
+    """Bits of the Elias ω code of n ≥ 1 (jnp).
+
+    Four groups are enough: 31 digits, then 5, 3 and 2.
+    """
     n = jnp.asarray(n, jnp.int32)
     total = jnp.ones_like(n)
     for _ in range(4):
@@ -59,8 +65,9 @@ def rice_length(n: Any, b: Any) -> Any:
 def rice_parameter(d: int, k: int) -> int:
     """The best Rice parameter for the gaps between k of d places drawn at random.
 
-    Gaps are then geometric, P(gap ≥ m) = (1 − k/d)^m, and one more bit in every code pays while q = (1 − k/d)^(2ᵇ) > (√5 − 1)/2 (the saving
-    q/(1 − q²) exceeds 1). Only divisions and squares of floats, so that both ends find the same b on any machine.
+    Gaps are then geometric, P(gap ≥ m) = (1 − k/d)^m, and one more bit in every code pays while q =
+    (1 − k/d)^(2ᵇ) > (√5 − 1)/2 (the saving q/(1 − q²) exceeds 1). Only divisions and squares of
+    floats, so that both ends find the same b on any machine.
 
     >>> [rice_parameter(1000, k) for k in (1000, 500, 100, 10, 1)]
     [0, 0, 3, 6, 9]
@@ -93,7 +100,10 @@ def _digits(n: Array) -> Array:
 def _checked(values: Any, low: int) -> Array:
     n = np.asarray(values).astype(np.int64).reshape(-1)
     if n.size and not (low <= n.min() and n.max() <= LARGEST):
-        raise InvalidInput(f"a code is asked for {n.min() if n.min() < low else n.max()}, but must be of a whole number from {low} to {LARGEST}.")
+        raise InvalidInput(
+            f"a code is asked for {n.min() if n.min() < low else n.max()}, but must be of a whole"
+            f" number from {low} to {LARGEST}."
+        )
     return n
 
 
@@ -175,7 +185,9 @@ class BitReader:
 
     def _need(self, end: int) -> None:
         if end > len(self._bits):
-            raise InvalidInput(f"a message of {len(self._bits) // 8} bytes ends in the middle of a number.")
+            raise InvalidInput(
+                f"a message of {len(self._bits) // 8} bytes ends in the middle of a number."
+            )
 
     def raw(self, count: int) -> NDArray[np.uint8]:
         """The next bits as they are."""
@@ -254,7 +266,10 @@ class BitReader:
     def _peek(self, at: int, width: int) -> int:
         """The next bits as a number, with zeros after the end; for width ≤ 32."""
         first = at >> 3
-        return (int.from_bytes(self._bytes[first : first + 5].ljust(5, b"\0"), "big") >> (40 - width - (at & 7))) & ((1 << width) - 1)
+        return (
+            int.from_bytes(self._bytes[first : first + 5].ljust(5, b"\0"), "big")
+            >> (40 - width - (at & 7))
+        ) & ((1 << width) - 1)
 
     def _long_omega(self, at: int) -> tuple[int, int]:
         n, start = 1, at
@@ -269,7 +284,9 @@ class BitReader:
 
 @functools.cache
 def _short_omegas() -> list[tuple[int, int]]:
-    """For every window of `_PEEK` bits the ω code that it begins with, as (number, length), or length 0 if the code is longer."""
+    """For every window of `_PEEK` bits the ω code that it begins with, as (number, length), or
+    length 0 if the code is longer.
+    """
     table = [(0, 0)] * (1 << _PEEK)
     n = 1
     while True:

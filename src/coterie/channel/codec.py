@@ -1,6 +1,9 @@
-"""How a message becomes bytes. Everything a client sends or receives goes through a codec; the ledger counts what it encodes.
+"""How a message becomes bytes.
 
-A codec works on pytrees of arrays whose shapes and types both ends know beforehand, so nothing but values is sent.
+Everything a client sends or receives goes through a codec; the ledger counts what it encodes.
+
+A codec works on pytrees of arrays whose shapes and types both ends know beforehand, so nothing but
+values is sent.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
-from coterie.errors import InvalidInput
+from coterie.core.errors import InvalidInput
 
 
 class Codec(Protocol):
@@ -44,12 +47,17 @@ class Identity:
         return message, size_of(message)
 
     def encode(self, message: Any) -> bytes:
-        return b"".join(np.asarray(leaf).astype(np.asarray(leaf).dtype.newbyteorder("<")).tobytes() for leaf in jax.tree.leaves(message))
+        return b"".join(
+            np.asarray(leaf).astype(np.asarray(leaf).dtype.newbyteorder("<")).tobytes()
+            for leaf in jax.tree.leaves(message)
+        )
 
     def decode(self, data: bytes, like: Any) -> Any:
         leaves, structure = jax.tree.flatten(like)
         if len(data) != size_of(like):
-            raise InvalidInput(f"a message has {len(data)} bytes, but {size_of(like)} are expected.")
+            raise InvalidInput(
+                f"a message has {len(data)} bytes, but {size_of(like)} are expected."
+            )
         out, start = [], 0
         for leaf in leaves:
             count = math.prod(leaf.shape)
@@ -61,4 +69,6 @@ class Identity:
 
 def size_of(message: Any) -> int:
     """Bytes of all values of a message (arrays or their shapes)."""
-    return sum(math.prod(leaf.shape) * np.dtype(leaf.dtype).itemsize for leaf in jax.tree.leaves(message))
+    return sum(
+        math.prod(leaf.shape) * np.dtype(leaf.dtype).itemsize for leaf in jax.tree.leaves(message)
+    )

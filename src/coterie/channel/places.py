@@ -1,4 +1,6 @@
-"""How the chosen coordinates of a sparse message are written: always in increasing order, each with its number or with its gap to the one before."""
+"""How the chosen coordinates of a sparse message are written: always in increasing order, each with
+its number or with its gap to the one before.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +11,19 @@ import jax.numpy as jnp
 import numpy as np
 
 from coterie.channel.bits import BitReader, BitWriter, rice_length, rice_parameter, width_of
-from coterie.errors import InvalidInput
+from coterie.core.errors import InvalidInput
 
 KINDS = ("raw", "packed", "gaps")
-HELP = "how coordinates are written: in 4 bytes each, in ⌈log₂ d⌉ bits each, or as gaps in the Rice code that suits d and k"
+HELP = (
+    "how coordinates are written: in 4 bytes each, in ⌈log₂ d⌉ bits each, or as gaps in the Rice"
+    " code that suits d and k"
+)
 
 
 def bits(kind: str, indices: Any, d: int, count: Any, parameter: Any) -> Any:
-    """The bits of the first `count` of sorted `indices`; `count` and the Rice parameter may be traced."""
+    """The bits of the first `count` of sorted `indices`; `count` and the Rice parameter may be
+    traced.
+    """
     if kind == "raw":
         return 32 * count
     if kind == "packed":
@@ -27,7 +34,10 @@ def bits(kind: str, indices: Any, d: int, count: Any, parameter: Any) -> Any:
 @jax.jit
 def _gap_bits(indices: Any, count: Any, parameter: Any) -> Any:
     gaps = jnp.diff(jnp.asarray(indices, jnp.int32), prepend=-1) - 1
-    return jnp.sum(jnp.where(jnp.arange(gaps.shape[0]) < count, rice_length(gaps, parameter), 0), dtype=jnp.int32)
+    return jnp.sum(
+        jnp.where(jnp.arange(gaps.shape[0]) < count, rice_length(gaps, parameter), 0),
+        dtype=jnp.int32,
+    )
 
 
 def write(writer: BitWriter, kind: str, indices: Any, d: int) -> None:
@@ -48,5 +58,7 @@ def read(reader: BitReader, kind: str, d: int, count: int) -> Any:
     if np.any(np.diff(indices) <= 0):
         raise InvalidInput("a message has coordinates that do not increase.")
     if count and indices[-1] >= d:
-        raise InvalidInput(f"a message has the coordinate {indices[-1]}, but must have coordinates below {d}.")
+        raise InvalidInput(
+            f"a message has the coordinate {indices[-1]}, but must have coordinates below {d}."
+        )
     return indices.astype(np.int32)

@@ -8,16 +8,17 @@ from coterie.channel import values as numbers
 from coterie.channel.base import Channel, channel
 from coterie.channel.bits import whole_bytes
 from coterie.channel.values import Coded
-from coterie.options import option
+from coterie.core.options import option
 
 
 @channel("plain")
 class Plain(Channel):
     """Every coordinate, as it is or rounded to 16, 8, 4 or 1 bits.
 
-    x̂ = x with `values = "full"`, else x̂ = base + Q(x − base) with Q to the nearest (see coterie.channel.values). With "sign",
-    Q(v) = mean|v| · sign(v) (signSGD with a scale, Bernstein et al., ICML 2018), which can fail to converge unless `memory` is "errors" or
-    "copies" (Karimireddy et al., ICML 2019).
+    x̂ = x with `values = "full"`, else x̂ = base + Q(x − base) with Q to the nearest (see
+    coterie.channel.values). With "sign", Q(v) = mean|v| · sign(v) (signSGD with a scale, Bernstein
+    et al., ICML 2018), which can fail to converge unless `memory` is "errors" or "copies"
+    (Karimireddy et al., ICML 2019).
 
     | symbol | option |
     |---|---|
@@ -32,7 +33,9 @@ class Plain(Channel):
     def lossless(self) -> bool:
         return self.values == "full"
 
-    def compress(self, x: Any, base: Any, private: Any, shared: Any, key: Any, t: Any) -> tuple[Any, Any]:
+    def compress(
+        self, x: Any, base: Any, private: Any, shared: Any, key: Any, t: Any
+    ) -> tuple[Any, Any]:
         return numbers.code(self.values, x, base), private
 
     def expand(self, payload: Any, base: Any, shared: Any, key: Any, t: Any) -> tuple[Any, Any]:

@@ -13,8 +13,8 @@ from jax import lax
 from coterie.channel.base import Channel, channel
 from coterie.channel.bits import BitReader, BitWriter, omega_length, whole_bytes
 from coterie.channel.values import shortened
-from coterie.errors import InvalidInput
-from coterie.options import option
+from coterie.core.errors import InvalidInput
+from coterie.core.options import option
 
 
 class Levels(NamedTuple):
@@ -26,25 +26,32 @@ class Levels(NamedTuple):
 
 @channel("qsgd")
 class QSGD(Channel):
-    """QSGD: every coordinate stochastically rounded to a few levels, unbiased (Alistarh et al., NeurIPS 2017).
+    """QSGD: every coordinate stochastically rounded to a few levels, unbiased (Alistarh et al.,
+    NeurIPS 2017).
 
-    v = x − base is cut into buckets of n coordinates. In each, with step Δ = ‖v‖₂/s, a coordinate becomes sign(vᵢ)·Δ·ℓᵢ, where ℓᵢ is one of the two
-    whole numbers next to |vᵢ|/Δ, drawn so that E x̂ = x. The variance is at most min(n/s², √n/s)‖v‖² and s(s + √n) levels are expected not to be 0.
+    v = x − base is cut into buckets of n coordinates. In each, with step Δ = ‖v‖₂/s, a coordinate
+    becomes sign(vᵢ)·Δ·ℓᵢ, where ℓᵢ is one of the two whole numbers next to |vᵢ|/Δ, drawn so that E
+    x̂ = x. The variance is at most min(n/s², √n/s)‖v‖² and s(s + √n) levels are expected not to be
+    0.
 
     | symbol | option |
     |---|---|
     | n | bucket |
     | s | levels |
 
-    Levels are coded with Elias ω in the paper's two ways; a flag bit says which, and the shorter one is taken:
+    Levels are coded with Elias ω in the paper's two ways; a flag bit says which, and the shorter
+    one is taken:
 
     - dense: ω(ℓᵢ + 1) for every coordinate, and the sign of every ℓᵢ ≠ 0;
-    - sparse: ω(their number + 1), and for every ℓᵢ ≠ 0 its distance to the one before (ω), its sign and ω(ℓᵢ).
+    - sparse: ω(their number + 1), and for every ℓᵢ ≠ 0 its distance to the one before (ω), its sign
+      and ω(ℓᵢ).
 
-    (Equal parts stand together on the wire: all levels, then all signs. The length is the paper's; it leaves open how the sparse code ends.)
+    (Equal parts stand together on the wire: all levels, then all signs. The length is the paper's;
+    it leaves open how the sparse code ends.)
 
-    Bytes: Δ of every bucket as a float32 (4 each), then flag and codes, padded with zeros. Δ is rounded up to so few bits that Δ·ℓ is exact in
-    float32: both ends get the same x̂. v beyond float32's range is clipped. A memory makes sense only with s² > n, and is refused otherwise.
+    Bytes: Δ of every bucket as a float32 (4 each), then flag and codes, padded with zeros. Δ is
+    rounded up to so few bits that Δ·ℓ is exact in float32: both ends get the same x̂. v beyond
+    float32's range is clipped. A memory makes sense only with s² > n, and is refused otherwise.
     """
 
     bucket: int = option(512, "coordinates that share a norm", symbol="n", low=1)
@@ -53,8 +60,9 @@ class QSGD(Channel):
     def validate(self) -> None:
         if self.memory != "none" and not self.contracts():
             raise InvalidInput(
-                f'qsgd.memory is {self.memory!r}, but must be "none" while bucket ({self.bucket}) is not below the square of levels ({self.levels}): '
-                "what is cut off may exceed what was to be sent, and a memory would grow without bound."
+                f'qsgd.memory is {self.memory!r}, but must be "none" while bucket ({self.bucket})'
+                f" is not below the square of levels ({self.levels}): what is cut off may exceed"
+                " what was to be sent, and a memory would grow without bound."
             )
 
     def contracts(self) -> bool:
@@ -72,7 +80,9 @@ class QSGD(Channel):
     def _type(self) -> Any:
         return np.int8 if self.levels <= 127 else np.int16
 
-    def compress(self, x: Any, base: Any, private: Any, shared: Any, key: Any, t: Any) -> tuple[Any, Any]:
+    def compress(
+        self, x: Any, base: Any, private: Any, shared: Any, key: Any, t: Any
+    ) -> tuple[Any, Any]:
         d, v = x.shape[0], x - base
         steps = self._steps(v)
         spread = self._spread(steps, d).astype(v.dtype)
@@ -85,7 +95,9 @@ class QSGD(Channel):
     def _steps(self, v: Any) -> Any:
         """‖v‖/s of every bucket, without overflow, in 24 − |s| bits."""
         count = self._buckets(v.shape[0])
-        rows = jnp.abs(jnp.pad(v, (0, count * self.bucket - v.shape[0]))).reshape(count, self.bucket)
+        rows = jnp.abs(jnp.pad(v, (0, count * self.bucket - v.shape[0]))).reshape(
+            count, self.bucket
+        )
         peak = jnp.max(rows, axis=1)
         unit = jnp.where(peak == 0, 1, peak)
         norm = jnp.sqrt(jnp.sum((rows / unit[:, None]) ** 2, axis=1))
@@ -93,7 +105,9 @@ class QSGD(Channel):
 
     def _spread(self, steps: Any, d: int) -> Any:
         """The step of each coordinate."""
-        return jnp.repeat(steps, self.bucket, total_repeat_length=self._buckets(d) * self.bucket)[:d]
+        return jnp.repeat(steps, self.bucket, total_repeat_length=self._buckets(d) * self.bucket)[
+            :d
+        ]
 
     def expand(self, payload: Any, base: Any, shared: Any, key: Any, t: Any) -> tuple[Any, Any]:
         steps = self._spread(payload.steps, base.shape[0]).astype(base.dtype)
@@ -116,12 +130,17 @@ class QSGD(Channel):
         if not np.all(np.isfinite(steps)) or np.any(np.signbit(steps)):
             raise InvalidInput("a message has a step that is not a finite number of at least 0.")
         if np.any(steps.view(np.uint32) & ((1 << self.levels.bit_length()) - 1)):
-            raise InvalidInput(f"a message has a step of more than {24 - self.levels.bit_length()} bits.")
+            raise InvalidInput(
+                f"a message has a step of more than {24 - self.levels.bit_length()} bits."
+            )
         reader = BitReader(data[head:])
         levels = _read_sparse(reader, d) if reader.raw(1)[0] else _read_dense(reader, d)
         reader.finish()
         if np.any(np.abs(levels) > self.levels):
-            raise InvalidInput(f"a message has the level {np.abs(levels).max()}, but levels are at most {self.levels}.")
+            raise InvalidInput(
+                f"a message has the level {np.abs(levels).max()}, but levels are at most"
+                f" {self.levels}."
+            )
         payload = Levels(steps, levels.astype(self._type))
         if self.encode(payload, d, dtype) != data:
             raise InvalidInput("a message is in the longer one of its two codes.")
@@ -174,7 +193,9 @@ def _read_sparse(reader: BitReader, d: int) -> Any:
         raise InvalidInput(f"a message has {count} levels, but must have at most {d}.")
     there = np.cumsum(reader.omega(count)) - 1
     if count and there[-1] >= d:
-        raise InvalidInput(f"a message has the coordinate {there[-1]}, but must have coordinates below {d}.")
+        raise InvalidInput(
+            f"a message has the coordinate {there[-1]}, but must have coordinates below {d}."
+        )
     negative = reader.raw(count).astype(np.int64)
     levels = np.zeros(d, np.int64)
     levels[there] = reader.omega(count) * (1 - 2 * negative)

@@ -14,12 +14,14 @@ from coterie.channel import places
 from coterie.channel import values as numbers
 from coterie.channel.base import MEMORIES, MEMORY_HELP, Channel, channel
 from coterie.channel.bits import BitReader, BitWriter, rice_parameter, whole_bytes
-from coterie.errors import InvalidInput
-from coterie.options import option
-from coterie.randomness import permute
+from coterie.core.errors import InvalidInput
+from coterie.core.options import option
+from coterie.core.randomness import permute
 
 ORDER_OF_TURNS = 0
-"""The key of the order in which coordinates take turns: a part of the wire format, the same in all runs."""
+"""The key of the order in which coordinates take turns: a part of the wire format, the same in all
+runs.
+"""
 
 
 class Picked(NamedTuple):
@@ -58,10 +60,20 @@ class Sparse(Channel):
     """The options of every channel that sends k numbers."""
 
     memory: str = option("errors", MEMORY_HELP, choices=MEMORIES)
-    share: float = option(0.01, "numbers per message, as a share of d", symbol="k/d", above=0, high=1, static=True)
-    k: int | None = option(None, "numbers per message (at most d); nothing: share · d, at least 1", symbol="k", low=1)
+    share: float = option(
+        0.01, "numbers per message, as a share of d", symbol="k/d", above=0, high=1, static=True
+    )
+    k: int | None = option(
+        None, "numbers per message (at most d); nothing: share · d, at least 1", symbol="k", low=1
+    )
     values: str = option("full", numbers.HELP, choices=numbers.KINDS)
-    down_share: float | None = option(None, "the share of what a hub sends (with `down`); nothing: as going up", above=0, high=1, static=True)
+    down_share: float | None = option(
+        None,
+        "the share of what a hub sends (with `down`); nothing: as going up",
+        above=0,
+        high=1,
+        static=True,
+    )
 
     def downward(self) -> Channel:
         return self if self.down_share is None else self.replace(share=self.down_share, k=None)
@@ -75,17 +87,19 @@ class Sparse(Channel):
 class TopK(Sparse):
     """The k coordinates with the largest |x − base|.
 
-    x̂ᵢ = xᵢ (or baseᵢ + Q(x − base)ᵢ with lossy `values`) for the k chosen i, x̂ᵢ = baseᵢ elsewhere, so with full values
-    ‖x − x̂‖² ≤ (1 − k/d)‖x − base‖². Biased: without memory small coordinates are never sent (Stich, Cordonnier, Jaggi: Sparsified SGD with
-    memory, NeurIPS 2018), hence `memory = "errors"` by default.
+    x̂ᵢ = xᵢ (or baseᵢ + Q(x − base)ᵢ with lossy `values`) for the k chosen i, x̂ᵢ = baseᵢ
+    elsewhere, so with full values ‖x − x̂‖² ≤ (1 − k/d)‖x − base‖². Biased: without memory small
+    coordinates are never sent (Stich, Cordonnier, Jaggi: Sparsified SGD with memory, NeurIPS 2018),
+    hence `memory = "errors"` by default.
 
     | symbol | option |
     |---|---|
     | k | k, or share = k/d |
     | Q | values |
 
-    Bytes: the scale (2, where the kind has one), k numbers in the order of their coordinates, then the k coordinates as `indices` says; one stream
-    of bits, padded with zeros. k is known to both ends and not sent. With k = d no coordinates are sent.
+    Bytes: the scale (2, where the kind has one), k numbers in the order of their coordinates, then
+    the k coordinates as `indices` says; one stream of bits, padded with zeros. k is known to both
+    ends and not sent. With k = d no coordinates are sent.
     """
 
     indices: str = option("gaps", places.HELP, choices=places.KINDS)
@@ -94,7 +108,9 @@ class TopK(Sparse):
     def lossless(self) -> bool:
         return self.values == "full" and self.k is None and self.share == 1
 
-    def compress(self, x: Any, base: Any, private: Any, shared: Any, key: Any, t: Any) -> tuple[Any, Any]:
+    def compress(
+        self, x: Any, base: Any, private: Any, shared: Any, key: Any, t: Any
+    ) -> tuple[Any, Any]:
         d = x.shape[0]
         k = self.count(d)
         if k == d:
@@ -138,43 +154,55 @@ class TopK(Sparse):
 class Delta(TopK):
     """The delta channel: what changed since the last messages, a few coordinates at a time.
 
-    Both ends of a link keep the same public copy h of the stream of messages. A message sends C(x − h), k of the differences, and both ends
-    move their copy by what was sent, h ← h + C(x − h) = x̂. What is cut off stays in x − h and is sent later, so nothing is lost and
-    no error is added up; the copies follow the messages, and methods mix the copies. After CHOCO-SGD (Koloskova, Stich, Jaggi: Decentralized
-    stochastic optimization and gossip algorithms with compressed communication, ICML 2019).
+    Both ends of a link keep the same public copy h of the stream of messages. A message sends C(x −
+    h), k of the differences, and both ends move their copy by what was sent, h ← h + C(x − h) = x̂.
+    What is cut off stays in x − h and is sent later, so nothing is lost and no error is added up;
+    the copies follow the messages, and methods mix the copies. After CHOCO-SGD (Koloskova, Stich,
+    Jaggi: Decentralized stochastic optimization and gossip algorithms with compressed
+    communication, ICML 2019).
 
     Which k (`pick`):
 
     - "largest": the k largest differences, as `top-k`. A message brings its coordinates along.
-    - "turns": all coordinates in turn, in an order that is drawn once and for all; round t sends places tk, …, tk + k − 1 of it, counted anew
-      after n = ⌈d/k⌉ rounds. The same for all clients and both directions, so no coordinates are sent, and what is mixed is equally old: the
-      copies of a coordinate are of the same round at all clients. Every coordinate is sent at least once in n rounds, so n should be well
-      below the number of rounds. Meant for FedU, with `values = "int4"`: its accuracy for far fewer bytes than with the largest differences
-      (experiments/README.md). dFedU loses more than with those, and a star learns n times more slowly. What is old must not be done
-      again in every round until it is renewed: in a star only the round's coordinates of a client's update count (none are kept for later), and
-      a peer compares its neighbours' copies with its own model instead of with its own copy, which would be as old as theirs.
+    - "turns": all coordinates in turn, in an order that is drawn once and for all; round t sends
+      places tk, …, tk + k − 1 of it, counted anew after n = ⌈d/k⌉ rounds. The same for all clients
+      and both directions, so no coordinates are sent, and what is mixed is equally old: the copies
+      of a coordinate are of the same round at all clients. Every coordinate is sent at least once
+      in n rounds, so n should be well below the number of rounds. Meant for FedU, with `values =
+      "int4"`: its accuracy for far fewer bytes than with the largest differences
+      (experiments/README.md). dFedU loses more than with those, and a star learns n times more
+      slowly. What is old must not be done again in every round until it is renewed: in a star only
+      the round's coordinates of a client's update count (none are kept for later), and a peer
+      compares its neighbours' copies with its own model instead of with its own copy, which would
+      be as old as theirs.
 
-    Otherwise the compressor of `top-k` with other defaults: both directions (`down`), 8-bit differences, gaps between coordinates.
+    Otherwise the compressor of `top-k` with other defaults: both directions (`down`), 8-bit
+    differences, gaps between coordinates.
 
-    What neighbours on a graph and a hub say always goes over public copies. Only what a client sends to the hub of a star, an update and not a model,
-    has a choice: with `memory = "errors"`, the default, what is cut off is added to its next update; with "copies" both ends keep a
-    copy of its updates, which is worse where few numbers are sent: an update that has passed lives on in its copy (experiments/README.md). A hub's
-    model that moves fast is steered by what it was rounds ago and can swing out of control; a smaller step (`beta`, or the method's own) or
-    `down = false` is the remedy.
+    What neighbours on a graph and a hub say always goes over public copies. Only what a client
+    sends to the hub of a star, an update and not a model, has a choice: with `memory = "errors"`,
+    the default, what is cut off is added to its next update; with "copies" both ends keep a copy of
+    its updates, which is worse where few numbers are sent: an update that has passed lives on in
+    its copy (experiments/README.md). A hub's model that moves fast is steered by what it was rounds
+    ago and can swing out of control; a smaller step (`beta`, or the method's own) or `down = false`
+    is the remedy.
 
     | symbol | option |
     |---|---|
     | k | k, or share = k/d |
     | Q | values |
 
-    Bytes: as `top-k`; with share = 0.01 a coordinate takes about 8 + 8 bits, and a message 2 bytes more for the scale. By turns: the scale, then k
-    numbers in the order of their turns, 4 bits each with "int4".
+    Bytes: as `top-k`; with share = 0.01 a coordinate takes about 8 + 8 bits, and a message 2 bytes
+    more for the scale. By turns: the scale, then k numbers in the order of their turns, 4 bits each
+    with "int4".
     """
 
     down: bool = option(True, "compress what the hub sends, too")
     values: str = option("int8", numbers.HELP, choices=numbers.KINDS)
     pick: str = option(
-        "largest", "which coordinates are sent: the largest differences, or all in turn, the same for all", choices=("largest", "turns")
+        "largest",
+        "which coordinates are sent: the largest differences, or all in turn, the same for all",
+        choices=("largest", "turns"),
     )
 
     @property
@@ -190,7 +218,9 @@ class Delta(TopK):
     def _takes_turns(self, d: int) -> bool:
         return self.takes_turns and self.count(d) < d
 
-    def compress(self, x: Any, base: Any, private: Any, shared: Any, key: Any, t: Any) -> tuple[Any, Any]:
+    def compress(
+        self, x: Any, base: Any, private: Any, shared: Any, key: Any, t: Any
+    ) -> tuple[Any, Any]:
         if not self._takes_turns(x.shape[0]):
             return super().compress(x, base, private, shared, key, t)
         chosen = self.in_turn(t, x.shape[0])
@@ -200,7 +230,12 @@ class Delta(TopK):
         if not self._takes_turns(base.shape[0]):
             return super().expand(payload, base, shared, key, t)
         chosen = self.in_turn(t, base.shape[0])
-        return base.at[chosen].set(numbers.arrive(self.values, payload.values, base[chosen]), unique_indices=True), shared
+        return (
+            base.at[chosen].set(
+                numbers.arrive(self.values, payload.values, base[chosen]), unique_indices=True
+            ),
+            shared,
+        )
 
     def size(self, payload: Any, d: int) -> Any:
         if not self._takes_turns(d):
@@ -208,7 +243,11 @@ class Delta(TopK):
         return whole_bytes(numbers.bits(self.values, self.count(d), payload.values.codes.dtype))
 
     def encode(self, payload: Any, d: int, dtype: Any) -> bytes:
-        return numbers.to_bytes(self.values, payload.values) if self._takes_turns(d) else super().encode(payload, d, dtype)
+        return (
+            numbers.to_bytes(self.values, payload.values)
+            if self._takes_turns(d)
+            else super().encode(payload, d, dtype)
+        )
 
     def decode(self, data: bytes, d: int, dtype: Any) -> Picked:
         if not self._takes_turns(d):
@@ -220,19 +259,23 @@ class Delta(TopK):
 class RandomK(Sparse):
     """k coordinates drawn afresh for every message, the same at both ends.
 
-    x̂ᵢ = xᵢ (or baseᵢ + Q(x − base)ᵢ with lossy `values`) for the k drawn i, x̂ᵢ = baseᵢ elsewhere: E‖x − x̂‖² = (1 − k/d)‖x − base‖² with full
-    values. With `scaled`, x̂ᵢ = baseᵢ + (d/k)(x − base)ᵢ instead, so that E x̂ = x (Wangni et al., NeurIPS 2018); this is no contraction, so it
-    is refused together with a memory.
+    x̂ᵢ = xᵢ (or baseᵢ + Q(x − base)ᵢ with lossy `values`) for the k drawn i, x̂ᵢ = baseᵢ elsewhere:
+    E‖x − x̂‖² = (1 − k/d)‖x − base‖² with full values. With `scaled`, x̂ᵢ = baseᵢ + (d/k)(x −
+    base)ᵢ instead, so that E x̂ = x (Wangni et al., NeurIPS 2018); this is no contraction, so it is
+    refused together with a memory.
 
     | symbol | option |
     |---|---|
     | k | k, or share = k/d |
     | Q | values |
 
-    Bytes: the scale (2, where the kind has one), then k numbers in the order of their coordinates. Coordinates come from the key: none are sent.
+    Bytes: the scale (2, where the kind has one), then k numbers in the order of their coordinates.
+    Coordinates come from the key: none are sent.
     """
 
-    scaled: bool = option(False, "multiply by d/k what is sent, which makes x̂ unbiased; only without memory")
+    scaled: bool = option(
+        False, "multiply by d/k what is sent, which makes x̂ unbiased; only without memory"
+    )
 
     def contracts(self) -> bool:
         return not self.scaled
@@ -243,18 +286,28 @@ class RandomK(Sparse):
 
     def validate(self) -> None:
         if self.scaled and self.memory != "none":
-            raise InvalidInput(f'{self.name}.scaled is true, but then {self.name}.memory must be "none", not {self.memory!r}.')
+            raise InvalidInput(
+                f'{self.name}.scaled is true, but then {self.name}.memory must be "none", not'
+                f" {self.memory!r}."
+            )
 
     def draw(self, key: Any, d: int) -> Any:
         """The coordinates of a message, increasing."""
         k = self.count(d)
-        return jnp.arange(d, dtype=jnp.int32) if k == d else jnp.sort(permute(key, jnp.arange(k), d))
+        return (
+            jnp.arange(d, dtype=jnp.int32) if k == d else jnp.sort(permute(key, jnp.arange(k), d))
+        )
 
-    def compress(self, x: Any, base: Any, private: Any, shared: Any, key: Any, t: Any) -> tuple[Any, Any]:
+    def compress(
+        self, x: Any, base: Any, private: Any, shared: Any, key: Any, t: Any
+    ) -> tuple[Any, Any]:
         chosen = self.draw(key, x.shape[0])
         if self.scaled:
             grown = x.shape[0] / self.count(x.shape[0])
-            return numbers.quantise(self.values, numbers.rounded((x - base)[chosen] * grown)), private
+            return (
+                numbers.quantise(self.values, numbers.rounded((x - base)[chosen] * grown)),
+                private,
+            )
         return numbers.code(self.values, x[chosen], base[chosen]), private
 
     def expand(self, payload: Any, base: Any, shared: Any, key: Any, t: Any) -> tuple[Any, Any]:

@@ -11,11 +11,13 @@ from coterie.channel import values as numbers
 from coterie.channel.base import channel
 from coterie.channel.bits import whole_bytes, width_of
 from coterie.channel.sparse import Sparse, count_of
-from coterie.randomness import permute
+from coterie.core.randomness import permute
 
 
 def hadamard(v: Any) -> Any:
-    """H v by the fast Walsh–Hadamard transform: n log₂ n additions for length n, a power of two. Entries of H are ±1, H H = n I.
+    """H v by the fast Walsh–Hadamard transform: n log₂ n additions for length n, a power of two.
+
+    Entries of H are ±1, H H = n I.
 
     >>> hadamard(jnp.array([1.0, 0.0, 0.0, 2.0])).tolist()
     [3.0, -1.0, -1.0, 3.0]
@@ -39,18 +41,21 @@ def random_signs(key: Any, n: int, dtype: Any) -> Any:
 class RandomSubspace(Sparse):
     """k numbers of a random rotation that both ends draw afresh for every message.
 
-    x̂ = base + Aᵀ Q(A(x − base)), A = S H D/√n ∈ R^{k×d}: D are random signs, H is the Walsh–Hadamard transform of length n (d padded with zeros to
-    a power of two), S takes k random ones of n numbers (the subsampled randomised Hadamard transform; Ailon and Chazelle 2006, Tropp 2011). Rows of
-    A are parts of orthonormal ones, so ‖A‖ ≤ 1: with full values x − x̂ is never longer than x − base, and E‖x − x̂‖² ≤ (1 − k/n)‖x − base‖². A fixed
-    subspace would never see the rest; a fresh one sees everything in time, with `memory = "errors"` or "copies".
+    x̂ = base + Aᵀ Q(A(x − base)), A = S H D/√n ∈ R^{k×d}: D are random signs, H is the
+    Walsh–Hadamard transform of length n (d padded with zeros to a power of two), S takes k random
+    ones of n numbers (the subsampled randomised Hadamard transform; Ailon and Chazelle 2006, Tropp
+    2011). Rows of A are parts of orthonormal ones, so ‖A‖ ≤ 1: with full values x − x̂ is never
+    longer than x − base, and E‖x − x̂‖² ≤ (1 − k/n)‖x − base‖². A fixed subspace would never see
+    the rest; a fresh one sees everything in time, with `memory = "errors"` or "copies".
 
     | symbol | option |
     |---|---|
     | k | k, or share = k/d |
     | Q | values |
 
-    Bytes: the scale (2, where the kind has one), then k numbers. D and S come from the key: no indices are sent. (1/n is a power of two and applied
-    before sending; the receiver only adds, so that x̂ is the same in every program.)
+    Bytes: the scale (2, where the kind has one), then k numbers. D and S come from the key: no
+    indices are sent. (1/n is a power of two and applied before sending; the receiver only adds, so
+    that x̂ is the same in every program.)
     """
 
     def count(self, d: int) -> int:
@@ -66,9 +71,13 @@ class RandomSubspace(Sparse):
         """D (its first d signs) and the places of S."""
         signs, chosen = jax.random.split(key)
         n, k = self.padded(d), self.count(d)
-        return random_signs(signs, d, dtype), jnp.arange(n) if k == n else permute(chosen, jnp.arange(k), n)
+        return random_signs(signs, d, dtype), (
+            jnp.arange(n) if k == n else permute(chosen, jnp.arange(k), n)
+        )
 
-    def compress(self, x: Any, base: Any, private: Any, shared: Any, key: Any, t: Any) -> tuple[Any, Any]:
+    def compress(
+        self, x: Any, base: Any, private: Any, shared: Any, key: Any, t: Any
+    ) -> tuple[Any, Any]:
         d = x.shape[0]
         n = self.padded(d)
         signs, chosen = self._draw(key, d, x.dtype)

@@ -4,18 +4,21 @@
 |---|---|---|---|
 | full | 4 or 8 bytes, as in the run | – | x itself |
 | float16 | 2 bytes | – | the nearest float16; beyond ±65504 the nearest of these two |
-| int8 | a whole number c from −127 to 127 | scale Δ | cΔ with c = v/Δ to the nearest, Δ = max\\|v\\|/127 rounded up |
+| int8 | a whole c, −127 … 127 | scale Δ | cΔ, c the nearest to v/Δ, Δ = max\\|v\\|/127 rounded up |
 | int4 | a whole number c from −7 to 7 | scale Δ | cΔ, Δ = max\\|v\\|/7 rounded up |
 | sign | 1 bit | scale Δ | ±Δ, Δ = mean\\|v\\| to the nearest |
 
-A scale is sent as a bfloat16 (2 bytes): float32's range, eight significant bits. Both ends use the scale as it is sent. It is rounded up, so no
-|v|/Δ exceeds the largest code; codes and scales have so few bits that cΔ is exact in float32, so that base + cΔ is rounded once and comes out the
-same in every compiled program (a compiler may fuse a product and a sum into one operation that rounds once, or may not).
+A scale is sent as a bfloat16 (2 bytes): float32's range, eight significant bits. Both ends use the
+scale as it is sent. It is rounded up, so no |v|/Δ exceeds the largest code. Codes and scales have
+so few bits that cΔ is exact in float32: base + cΔ is rounded once and comes out the same in every
+compiled program (a compiler may fuse a product and a sum into one operation that rounds once, or
+may not).
 
 At full precision x itself is sent, not a difference: base + (x − base) need not be x, but x is.
 
-A message with NaN or infinities stays so inside a simulation, so that divergence is seen; on the wire, `from_bytes` refuses scales and
-float16 values that are not finite. float64 messages beyond float32's range are clipped to the largest code.
+A message with NaN or infinities stays so inside a simulation, so that divergence is seen; on the
+wire, `from_bytes` refuses scales and float16 values that are not finite. float64 messages beyond
+float32's range are clipped to the largest code.
 """
 
 from __future__ import annotations
@@ -27,11 +30,14 @@ import numpy as np
 from jax import lax
 
 from coterie.channel.bits import whole_bytes
-from coterie.errors import InvalidInput
+from coterie.core.errors import InvalidInput
 
 KINDS = ("full", "float16", "int8", "int4", "sign")
 LARGEST_CODE = {"int8": 127, "int4": 7}
-HELP = "how numbers are written: as in the run, or as differences in 16, 8, 4 or 1 bits each (with one scale per message)"
+HELP = (
+    "how numbers are written: as in the run, or as differences in 16, 8, 4 or 1 bits each (with one"
+    " scale per message)"
+)
 BFLOAT16 = np.dtype(jnp.bfloat16)
 _WIDTH = {"float16": 16, "int8": 8, "int4": 4, "sign": 1}
 
@@ -44,7 +50,9 @@ class Coded(NamedTuple):
 
 
 def code(kind: str, x: Any, base: Any, count: Any = None) -> Coded:
-    """What is sent of x when base is known: x itself at full precision, else x − base in few bits."""
+    """What is sent of x when base is known: x itself at full precision, else x − base in few
+    bits.
+    """
     return quantise(kind, x if kind == "full" else x - base, count)
 
 
@@ -54,11 +62,16 @@ def arrive(kind: str, coded: Coded, base: Any) -> Any:
 
 
 def quantise(kind: str, v: Any, count: Any = None) -> Coded:
-    """v in few bits. With `count`, only so many of the numbers are real and the others are zeros."""
+    """v in few bits.
+
+    With `count`, only so many of the numbers are real and the others are zeros.
+    """
     if kind == "full":
         return Coded(v)
     if kind == "float16":
-        return Coded(jnp.where(jnp.isfinite(v), jnp.clip(v, -65504.0, 65504.0), v).astype(jnp.float16))
+        return Coded(
+            jnp.where(jnp.isfinite(v), jnp.clip(v, -65504.0, 65504.0), v).astype(jnp.float16)
+        )
     if kind == "sign":
         return Coded(v < 0, _sign_scale(jnp.abs(v), v.shape[0] if count is None else count))
     largest = LARGEST_CODE[kind]
@@ -80,10 +93,13 @@ def restore(kind: str, coded: Coded, dtype: Any) -> Any:
 
 
 def rounded(product: Any) -> Any:
-    """A product that a compiler cannot fuse with a later sum, so that every program rounds it alike. (−∞ becomes the lowest finite number.)
+    """A product that a compiler cannot fuse with a later sum, so that every program rounds it
+    alike. (−∞ becomes the lowest finite number.)
 
-    Needed wherever a product that is not exact is added to something, in `compress` too: a simulation compiles both ends into one program.
-    Measured on XLA's CPU compiler: `lax.optimization_barrier` and `lax.reduce_precision` do not keep it from fusing, a maximum does.
+    Needed wherever a product that is not exact is added to something, in `compress` too: a
+    simulation compiles both ends into one program. Measured on XLA's CPU compiler:
+    `lax.optimization_barrier` and `lax.reduce_precision` do not keep it from fusing, a maximum
+    does.
     """
     return jnp.maximum(product, jnp.finfo(product.dtype).min)
 
@@ -97,12 +113,22 @@ def bits(kind: str, n: Any, dtype: Any) -> Any:
 
 def blank(kind: str, n: int, dtype: Any) -> Coded:
     """n zeros (NumPy)."""
-    types = {"full": np.dtype(dtype), "float16": np.dtype(np.float16), "int8": np.dtype(np.int8), "int4": np.dtype(np.int8), "sign": np.dtype(bool)}
-    return Coded(np.zeros(n, types[kind]), () if kind in ("full", "float16") else np.zeros((), BFLOAT16))
+    types = {
+        "full": np.dtype(dtype),
+        "float16": np.dtype(np.float16),
+        "int8": np.dtype(np.int8),
+        "int4": np.dtype(np.int8),
+        "sign": np.dtype(bool),
+    }
+    return Coded(
+        np.zeros(n, types[kind]), () if kind in ("full", "float16") else np.zeros((), BFLOAT16)
+    )
 
 
 def to_bytes(kind: str, coded: Coded) -> bytes:
-    """On the wire: the scale, then the numbers, little-endian; int4 and sign packed from the highest bit on and padded with zeros."""
+    """On the wire: the scale, then the numbers, little-endian; int4 and sign packed from the
+    highest bit on and padded with zeros.
+    """
     codes = np.asarray(coded.codes)
     if kind in ("full", "float16"):
         return _little(codes)
@@ -123,7 +149,9 @@ def from_bytes(kind: str, data: bytes, n: int, dtype: Any) -> Coded:
         return Coded(numbers)
     scale = np.frombuffer(data[:2], "<u2").astype(np.uint16).view(BFLOAT16).reshape(())
     if not _finite(scale) or np.signbit(scale):
-        raise InvalidInput(f"a message has the scale {scale}, but a scale must be finite and not negative.")
+        raise InvalidInput(
+            f"a message has the scale {scale}, but a scale must be finite and not negative."
+        )
     return Coded(_from_packed(kind, np.frombuffer(data[2:], np.uint8), n), scale)
 
 
@@ -148,7 +176,9 @@ def _from_packed(kind: str, packed: Any, n: int) -> Any:
     codes = codes[:n]
     largest = LARGEST_CODE[kind]
     if np.any(codes < -largest):
-        raise InvalidInput(f"a message has the code {-largest - 1}, but codes are from {-largest} to {largest}.")
+        raise InvalidInput(
+            f"a message has the code {-largest - 1}, but codes are from {-largest} to {largest}."
+        )
     return codes.copy()
 
 
@@ -176,10 +206,13 @@ def _bfloat16(scale: Any, peak: Any, up: bool) -> Any:
 def shortened(scale: Any, peak: Any, dropped: int, up: bool) -> Any:
     """A scale ≥ 0 as a float32 whose last `dropped` bits are zero, rounded up or to the nearest.
 
-    It is 0 only if the largest number `peak` is 0, else at least the smallest normal number: processors may flush smaller ones to 0.
+    It is 0 only if the largest number `peak` is 0, else at least the smallest normal number:
+    processors may flush smaller ones to 0.
     """
     single = scale.astype(jnp.float32)
-    pattern = lax.bitcast_convert_type(jnp.minimum(single, float(jnp.finfo(jnp.bfloat16).max)), jnp.uint32)
+    pattern = lax.bitcast_convert_type(
+        jnp.minimum(single, float(jnp.finfo(jnp.bfloat16).max)), jnp.uint32
+    )
     most = jnp.uint32((1 << dropped) - 1)
     half = most if up else (most >> 1) + ((pattern >> dropped) & 1)
     cut = lax.bitcast_convert_type((pattern + half) & ~most, jnp.float32)

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from coterie.errors import InvalidInput
+from coterie.core.errors import InvalidInput
 
 if TYPE_CHECKING:
     from coterie.data import describe
@@ -35,13 +35,26 @@ def list_sources() -> None:
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(help="A data set (see `coterie data list`), or the path of your own table or folder.")],
-    options: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Its options, e.g. clients=20 split=labels.")] = None,
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="A data set (see `coterie data list`), or the path of your own table or folder."
+        ),
+    ],
+    options: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[KEY=VALUE]...", help="Its options, e.g. clients=20 split=labels."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the split.")] = 0,
-    graph: Annotated[str | None, typer.Option(help="Draw this client graph too, e.g. complete, nearest or random-graph.")] = None,
+    graph: Annotated[
+        str | None,
+        typer.Option(help="Draw this client graph too, e.g. complete, nearest or random-graph."),
+    ] = None,
     weight: Annotated[float, typer.Option(help="Weight of the graph's edges.")] = 1.0,
     neighbours: Annotated[int, typer.Option(help="Graph 'nearest': neighbours per client.")] = 2,
-    probability: Annotated[float, typer.Option(help="Graph 'random-graph': probability of an edge.")] = 0.5,
+    probability: Annotated[
+        float, typer.Option(help="Graph 'random-graph': probability of an edge.")
+    ] = 0.5,
     out: Annotated[Path, typer.Option(help="Folder for the pictures and the page.")] = Path(),
     rows: Annotated[int, typer.Option(help="Clients listed one by one (0: none).", min=0)] = 20,
 ) -> None:
@@ -54,7 +67,14 @@ def show(
     description = describe.describe(federation)
     coupling: Any = None
     if graph is not None:
-        coupling = graphs.build(graph, federation, weight=weight, neighbours=neighbours, probability=probability, seed=seed)
+        coupling = graphs.build(
+            graph,
+            federation,
+            weight=weight,
+            neighbours=neighbours,
+            probability=probability,
+            seed=seed,
+        )
     console = Console()
     summary = Table(show_header=False, title=federation.name)
     for what, value in description.rows():
@@ -69,14 +89,18 @@ def show(
     try:
         written = describe.write(out, Path(name).name.split(".")[0], federation, coupling)
     except OSError as error:
-        raise InvalidInput(f"the pictures cannot be written to {str(out)!r}: {error.strerror or error}.") from None
+        raise InvalidInput(
+            f"the pictures cannot be written to {str(out)!r}: {error.strerror or error}."
+        ) from None
     console.print("Written: " + ", ".join(map(str, written)), soft_wrap=True)
 
 
 def _clients(federation: Any, description: describe.Description, rows: int) -> Table:
     from coterie.data import describe
 
-    table = Table("client", "train", "validation", "test", "labels: training samples", title="clients")
+    table = Table(
+        "client", "train", "validation", "test", "labels: training samples", title="clients"
+    )
     for name, sizes, labels in describe.client_rows(federation, description, rows):
         table.add_row(name, *map(str, sizes), labels)
     return table

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from coterie.errors import InvalidInput
+from coterie.core.errors import InvalidInput
 from coterie.report.units import bytes_text
 
 
@@ -22,10 +22,13 @@ def _console() -> Console:
 
 
 def status(
-    folder: Annotated[Path, typer.Argument(help="The folder of a hub (all its plans are shown), or of a peer.")],
+    folder: Annotated[
+        Path, typer.Argument(help="The folder of a hub (all its plans are shown), or of a peer.")
+    ],
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
-    """Where a real federation is: round, bytes, who was last seen when, rejected messages, and scores where clients share them.
+    """Where a real federation is: round, bytes, who was last seen when, rejected messages, and
+    scores where clients share them.
 
     Example: coterie status hub
     """
@@ -46,12 +49,21 @@ def read_statuses(folder: Path) -> list[dict[str, Any]]:
         except FileNotFoundError:
             continue
         except OSError as error:
-            raise InvalidInput(f"{str(path)!r} cannot be read: {error.strerror or error}.") from None
+            raise InvalidInput(
+                f"{str(path)!r} cannot be read: {error.strerror or error}."
+            ) from None
         except ValueError:
             raise InvalidInput(f"{str(path)!r} is damaged.") from None
-    found = [one for one in found if isinstance(one, dict) and {"name", "method", "round", "rounds", "written"} <= set(one)]
+    found = [
+        one
+        for one in found
+        if isinstance(one, dict) and {"name", "method", "round", "rounds", "written"} <= set(one)
+    ]
     if not found:
-        raise InvalidInput(f"{str(folder)!r} is not the folder of a hub or peer that has done a round: it holds no status.")
+        raise InvalidInput(
+            f"{str(folder)!r} is not the folder of a hub or peer that has done a round: it holds no"
+            " status."
+        )
     return sorted(found, key=lambda one: float(one["written"]))
 
 
@@ -59,36 +71,105 @@ def status_table(now: dict[str, Any]) -> Table:
     """One plan: the hub's clients, or a peer's neighbours."""
     state = "finished" if now["finished"] else f"round {now['round']} of {now['rounds']}"
     who = f" · {now['peer']}" if "peer" in now else ""
-    title = f"{now['name']}{who} · {now['method']} · {state} · {bytes_text(now['up'])} up, {bytes_text(now['down'])} down · {ago(now['written'])}"
-    caption = ", ".join(f"{key} {value:.3f}" for key, value in now.get("scores", {}).items() if key.startswith("test/"))
+    title = (
+        f"{now['name']}{who} · {now['method']} · {state} · {bytes_text(now['up'])} up,"
+        f" {bytes_text(now['down'])} down · {ago(now['written'])}"
+    )
+    caption = ", ".join(
+        f"{key} {value:.3f}"
+        for key, value in now.get("scores", {}).items()
+        if key.startswith("test/")
+    )
     if "neighbours" in now:
-        table = Table("neighbour", "last round", "edge", "rejected", title=escape(title), title_justify="left", caption=escape(caption))
+        table = Table(
+            "neighbour",
+            "last round",
+            "edge",
+            "rejected",
+            title=escape(title),
+            title_justify="left",
+            caption=escape(caption),
+        )
         for n in now["neighbours"]:
-            edge = "counts" if n["active"] else f"from round {n['entry']}" if n["entry"] >= 0 else "[red]dropped[/]"
-            table.add_row(escape(n["name"]), str(n["round"]) if n["round"] >= 0 else "–", edge, str(n["rejected"]))
+            edge = (
+                "counts"
+                if n["active"]
+                else f"from round {n['entry']}"
+                if n["entry"] >= 0
+                else "[red]dropped[/]"
+            )
+            table.add_row(
+                escape(n["name"]),
+                str(n["round"]) if n["round"] >= 0 else "–",
+                edge,
+                str(n["rejected"]),
+            )
         return table
-    table = Table("client", "rounds", "up", "down", "last seen", "rejected", "test score", title=escape(title), title_justify="left")
+    table = Table(
+        "client",
+        "rounds",
+        "up",
+        "down",
+        "last seen",
+        "rejected",
+        "test score",
+        title=escape(title),
+        title_justify="left",
+    )
     for c in now["clients"]:
-        scores = [f"{key.partition('/')[2]} {value:.3f}" for key, value in c["scores"].items() if key.startswith("test/")]
-        amounts = (bytes_text(c["up"]), bytes_text(c["down"]), ago(c["last_seen"]) if c["last_seen"] else "never", str(c["rejected"]))
-        table.add_row(escape(c["name"]), str(c["rounds"]), *amounts, ", ".join(scores) or "not shared")
+        scores = [
+            f"{key.partition('/')[2]} {value:.3f}"
+            for key, value in c["scores"].items()
+            if key.startswith("test/")
+        ]
+        amounts = (
+            bytes_text(c["up"]),
+            bytes_text(c["down"]),
+            ago(c["last_seen"]) if c["last_seen"] else "never",
+            str(c["rejected"]),
+        )
+        table.add_row(
+            escape(c["name"]), str(c["rounds"]), *amounts, ", ".join(scores) or "not shared"
+        )
     return table
 
 
 def ago(moment: float) -> str:
     """A time on the clock as how long ago that is."""
     seconds = max(0.0, time.time() - moment)
-    return f"{seconds:.0f} s ago" if seconds < 120 else f"{seconds / 60:.0f} min ago" if seconds < 7200 else f"{seconds / 3600:.0f} h ago"
+    return (
+        f"{seconds:.0f} s ago"
+        if seconds < 120
+        else f"{seconds / 60:.0f} min ago"
+        if seconds < 7200
+        else f"{seconds / 3600:.0f} h ago"
+    )
 
 
 def deploy_demo(
-    peers: Annotated[bool, typer.Option("--peers", help="Five peers and no server (Zenoh), instead of three clients and a hub (Flower).")] = False,
-    folder: Annotated[Path | None, typer.Option("--out", "-o", help="Where to make everything (default: coterie-deploy-demo).")] = None,
-    rounds: Annotated[int | None, typer.Option(help="Communication rounds (default: 4 with a hub, 200 without).", min=2)] = None,
+    peers: Annotated[
+        bool,
+        typer.Option(
+            "--peers",
+            help="Five peers and no server (Zenoh), instead of three clients and a hub (Flower).",
+        ),
+    ] = False,
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", help="Where to make everything (default: coterie-deploy-demo)."
+        ),
+    ] = None,
+    rounds: Annotated[
+        int | None,
+        typer.Option(help="Communication rounds (default: 4 with a hub, 200 without).", min=2),
+    ] = None,
 ) -> None:
-    """A real federation on this machine, with keys and TLS; one participant is killed in the middle, and all end with the simulator's models.
+    """A real federation on this machine, with keys and TLS; one participant is killed in the
+    middle, and all end with the simulator's models.
 
-    With a hub it takes a few minutes: Flower lets a killed client back in only when its lease has run out.
+    With a hub it takes a few minutes: Flower lets a killed client back in only when its lease has
+    run out.
     """
     from coterie.deploy import demo
 
@@ -97,10 +178,23 @@ def deploy_demo(
     begun = time.perf_counter()
 
     def say(sentence: str) -> None:
-        err.print(f"{time.perf_counter() - begun:4.0f} s  {sentence}", highlight=False, markup=False, soft_wrap=True)
+        err.print(
+            f"{time.perf_counter() - begun:4.0f} s  {sentence}",
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        )
 
-    rows = demo.with_peers(place, rounds or 200, say) if peers else demo.with_hub(place, rounds or 4, say)
+    rows = (
+        demo.with_peers(place, rounds or 200, say)
+        if peers
+        else demo.with_hub(place, rounds or 4, say)
+    )
     console = _console()
     console.print(demo.table(rows))
     console.print(demo.verdict(rows), highlight=False, soft_wrap=True)
-    console.print(f"Everything it made is in {place}: plans, configs, keys, logs, models.", highlight=False, soft_wrap=True)
+    console.print(
+        f"Everything it made is in {place}: plans, configs, keys, logs, models.",
+        highlight=False,
+        soft_wrap=True,
+    )

@@ -14,10 +14,14 @@ from coterie.cli.deploy import status_table
 from coterie.report.units import bytes_text
 
 hub_app = typer.Typer(help="The hub of a real federation, over Flower.", no_args_is_help=True)
-client_app = typer.Typer(help="A client of a hub: take part, export its models.", no_args_is_help=True)
+client_app = typer.Typer(
+    help="A client of a hub: take part, export its models.", no_args_is_help=True
+)
 
 HubFolder = Annotated[Path, typer.Option("--folder", "-f", help="The hub's own folder.")]
-SiteFile = Annotated[Path, typer.Argument(help="The client's config: plan, name, keys, hub, [data].")]
+SiteFile = Annotated[
+    Path, typer.Argument(help="The client's config: plan, name, keys, hub, [data].")
+]
 
 
 @hub_app.callback()
@@ -40,16 +44,24 @@ def _print(sentence: str) -> None:
 
 @hub_app.command()
 def up(
-    keys: Annotated[Path, typer.Option(help="The operator's folder of keys, or the hub's own (issued with --role hub).")],
+    keys: Annotated[
+        Path,
+        typer.Option(
+            help="The operator's folder of keys, or the hub's own (issued with --role hub)."
+        ),
+    ],
     folder: HubFolder,
-    host: Annotated[str, typer.Option(help="Where to listen; 0.0.0.0 for everywhere.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option(help="Where to listen; 0.0.0.0 for everywhere.")
+    ] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port that clients call.")] = 9092,
 ) -> None:
-    """Bring a hub up and keep it up: Flower's SuperLink with TLS and registered nodes only. Ctrl-C ends it.
+    """Bring a hub up and keep it up: Flower's SuperLink with TLS and registered nodes only. Ctrl-C
+    ends it.
 
     Example: coterie hub up --keys keys --folder hub --host 0.0.0.0
     """
-    from coterie.deploy import flower_run
+    from coterie.deploy.flower import run as flower_run
 
     flower_run.up(keys, folder, host, port, say=_say)
 
@@ -59,25 +71,32 @@ def run(
     plan: Annotated[Path, typer.Argument(help="The plan that all participants have.")],
     folder: HubFolder,
 ) -> None:
-    """Run a plan at a hub that is up, to its end. After any failure the same command goes on from the last round.
+    """Run a plan at a hub that is up, to its end.
+
+    After any failure the same command goes on from the last round.
 
     Example: coterie hub run plan.toml --folder hub
     """
-    from coterie.deploy import flower_run
+    from coterie.deploy.flower import run as flower_run
 
     err = Console(stderr=True)
-    with err.status("waiting for the hub's process …") if err.is_terminal else err.capture() as status:
+    with (
+        err.status("waiting for the hub's process …") if err.is_terminal else err.capture()
+    ) as status:
 
         def show(now: dict[str, Any]) -> None:
             if hasattr(status, "update"):
                 waiting = ", ".join(now.get("waiting", [])) or "nobody"
                 status.update(
-                    f"round {now.get('round', 0)}: {bytes_text(now.get('up', 0))} up, {bytes_text(now.get('down', 0))} down; waiting for {waiting}"
+                    f"round {now.get('round', 0)}: {bytes_text(now.get('up', 0))} up,"
+                    f" {bytes_text(now.get('down', 0))} down; waiting for {waiting}"
                 )
 
         place = flower_run.run(plan, folder, say=_print, show=show)
     _print(f"Results: {place}")
-    Console(width=None if sys.stdout.isatty() else 160).print(status_table(json.loads((place / "status.json").read_text())))
+    Console(width=None if sys.stdout.isatty() else 160).print(
+        status_table(json.loads((place / "status.json").read_text()))
+    )
 
 
 @hub_app.command()
@@ -86,8 +105,10 @@ def register(
     key: Annotated[Path, typer.Argument(help="Its flower.pub.")],
     folder: HubFolder,
 ) -> None:
-    """Let a client in, at a hub without the operator's books (with them, `hub up` does it by itself)."""
-    from coterie.deploy import flower_run
+    """Let a client in, at a hub without the operator's books (with them, `hub up` does it by
+    itself).
+    """
+    from coterie.deploy.flower import run as flower_run
 
     flower_run.register(folder, name, key)
     _print(f"{name} may take part.")
@@ -95,14 +116,23 @@ def register(
 
 @client_app.command()
 def join(
-    sites: Annotated[list[Path], typer.Argument(help="The client's config; several for several plans at the same hub.")],
-    plain: Annotated[bool, typer.Option("--plain", help="Let Flower run the hub's copy of the app, in a process per message.")] = False,
+    sites: Annotated[
+        list[Path],
+        typer.Argument(help="The client's config; several for several plans at the same hub."),
+    ],
+    plain: Annotated[
+        bool,
+        typer.Option(
+            "--plain", help="Let Flower run the hub's copy of the app, in a process per message."
+        ),
+    ] = False,
 ) -> None:
-    """Take part in a federation until Ctrl-C: a Flower SuperNode and a worker, started again whenever they die.
+    """Take part in a federation until Ctrl-C: a Flower SuperNode and a worker, started again
+    whenever they die.
 
     Example: coterie client join site.toml
     """
-    from coterie.deploy import flower_run
+    from coterie.deploy.flower import run as flower_run
 
     flower_run.join(sites, say=_say, plain=plain)
 
@@ -110,13 +140,15 @@ def join(
 @client_app.command()
 def export(
     site: SiteFile,
-    folder: Annotated[Path, typer.Option("--out", "-o", help="Where to write the models, one file per view.")],
+    folder: Annotated[
+        Path, typer.Option("--out", "-o", help="Where to write the models, one file per view.")
+    ],
 ) -> None:
     """Write a client's models as safetensors files.
 
     Example: coterie client export site.toml --out models
     """
-    from coterie.deploy import flower_run
+    from coterie.deploy.flower import run as flower_run
 
     for path in flower_run.export(site, folder):
         _print(str(path))

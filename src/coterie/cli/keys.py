@@ -13,9 +13,20 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-keys_app = typer.Typer(help="Identities for real federations: a CA of your own, and a folder of keys for each node.", no_args_is_help=True)
+keys_app = typer.Typer(
+    help="Identities for real federations: a CA of your own, and a folder of keys for each node.",
+    no_args_is_help=True,
+)
 
-Folder = Annotated[Path, typer.Argument(help="The operator's folder, made by `coterie keys init`; it holds the CA's key and stays with you.")]
+Folder = Annotated[
+    Path,
+    typer.Argument(
+        help=(
+            "The operator's folder, made by `coterie keys init`; it holds the CA's key and stays"
+            " with you."
+        )
+    ),
+]
 COLOURS = {"valid": "green", "expires soon": "yellow", "expired": "red", "revoked": "red"}
 
 
@@ -38,10 +49,13 @@ def init(
 
     Example: coterie keys init keys --name lab
     """
-    from coterie.deploy import keys
+    from coterie.deploy.keys import authority as keys
 
     ca = keys.init(folder, name, days)
-    _print(f"The CA of {ca.name!r} is in {folder}, valid until {ca.expires:%Y-%m-%d}. Keep a copy of the folder; its ca.key is for nobody else.")
+    _print(
+        f"The CA of {ca.name!r} is in {folder}, valid until {ca.expires:%Y-%m-%d}. Keep a copy of"
+        " the folder; its ca.key is for nobody else."
+    )
     _print(f"Next: coterie keys issue {folder} NAME --host its.dns.name")
 
 
@@ -49,25 +63,43 @@ def init(
 def issue(
     folder: Folder,
     name: Annotated[str, typer.Argument(help="The node's name: a-z, 0-9 and '-'.")],
-    hosts: Annotated[list[str] | None, typer.Option("--host", help="A DNS name under which others reach it (repeat).")] = None,
-    ips: Annotated[list[str] | None, typer.Option("--ip", help="An IP address under which others reach it (repeat).")] = None,
+    hosts: Annotated[
+        list[str] | None,
+        typer.Option("--host", help="A DNS name under which others reach it (repeat)."),
+    ] = None,
+    ips: Annotated[
+        list[str] | None,
+        typer.Option("--ip", help="An IP address under which others reach it (repeat)."),
+    ] = None,
     days: Annotated[int, typer.Option(help="How long the certificate is valid.")] = 365,
     role: Annotated[str, typer.Option(help="hub, client or peer.")] = "client",
     renew: Annotated[
         bool,
-        typer.Option("--renew", help="Replace the node's keys before they expire. If they were lost or stolen, revoke them and issue another name."),
+        typer.Option(
+            "--renew",
+            help=(
+                "Replace the node's keys before they expire. If they were lost or stolen, revoke"
+                " them and issue another name."
+            ),
+        ),
     ] = False,
 ) -> None:
     """Make a node's keys: the folder to carry to its machine.
 
     Example: coterie keys issue keys hospital-1 --host fl.hospital-1.org --role peer
     """
-    from coterie.deploy import keys
+    from coterie.deploy.keys import authority as keys
 
     place = keys.issue(folder, name, hosts or (), ips or (), days, role, renew)
-    _print(f"Carry the folder {place} to the machine of {name!r}, by a way that nobody else can read; then delete its private keys here.")
+    _print(
+        f"Carry the folder {place} to the machine of {name!r}, by a way that nobody else can read;"
+        " then delete its private keys here."
+    )
     if not hosts and not ips:
-        _print("No --host or --ip was given: others can reach it as localhost and 127.0.0.1 only (enough for a client, which only calls).")
+        _print(
+            "No --host or --ip was given: others can reach it as localhost and 127.0.0.1 only"
+            " (enough for a client, which only calls)."
+        )
     if renew:
         _print(f"The former certificate is revoked. {_spread(folder)}")
 
@@ -78,19 +110,34 @@ def list_(
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     """Who has keys, until when, and who is revoked."""
-    from coterie.deploy import keys
+    from coterie.deploy.keys import authority as keys
 
     ca, nodes, now = keys.Authority.load(folder), keys.listed(folder), datetime.now(UTC)
     if as_json:
         rows = [i.plain() | {"status": i.status(now)} for i in nodes]
-        typer.echo(json.dumps({"federation": ca.name, "ca_expires": ca.expires.isoformat(), "nodes": rows}, indent=2))
+        typer.echo(
+            json.dumps(
+                {"federation": ca.name, "ca_expires": ca.expires.isoformat(), "nodes": rows},
+                indent=2,
+            )
+        )
         return
-    table = Table("name", "role", "hosts", "expires", "status", title=f"{ca.name}: CA expires {_when(ca.expires, now)}", title_justify="left")
+    table = Table(
+        "name",
+        "role",
+        "hosts",
+        "expires",
+        "status",
+        title=f"{ca.name}: CA expires {_when(ca.expires, now)}",
+        title_justify="left",
+    )
     for i in nodes:
         status = i.status(now)
         reason = f" ({i.reason})" if i.revoked is not None and i.reason != "unspecified" else ""
         hosts = escape(", ".join((*i.hosts, *i.ips)))
-        table.add_row(i.name, i.role, hosts, _when(i.expires, now), f"[{COLOURS[status]}]{status}[/]{reason}")
+        table.add_row(
+            i.name, i.role, hosts, _when(i.expires, now), f"[{COLOURS[status]}]{status}[/]{reason}"
+        )
     Console(width=None if sys.stdout.isatty() else 160).print(table)
 
 
@@ -99,14 +146,20 @@ def revoke(
     folder: Folder,
     name: Annotated[str, typer.Argument(help="The node to refuse from now on.")],
     reason: Annotated[
-        str, typer.Option(help="unspecified, key-compromise, affiliation-changed, cessation-of-operation or privilege-withdrawn.")
+        str,
+        typer.Option(
+            help=(
+                "unspecified, key-compromise, affiliation-changed, cessation-of-operation or"
+                " privilege-withdrawn."
+            )
+        ),
     ] = "unspecified",
 ) -> None:
     """Refuse a node from now on. Its name stays refused: should it come back, issue it another.
 
     Example: coterie keys revoke keys hospital-1 --reason key-compromise
     """
-    from coterie.deploy import keys
+    from coterie.deploy.keys import authority as keys
 
     issued = keys.revoke(folder, name, reason)
     _print(f"{name!r} is revoked since {issued.revoked:%Y-%m-%d %H:%M} UTC. {_spread(folder)}")
@@ -114,12 +167,21 @@ def revoke(
 
 def _spread(folder: Path) -> str:
     return (
-        f"The list {folder / 'crl.pem'} and its copies in {folder / 'nodes'} are new, but nothing was sent: "
-        "copy crl.pem into the folder of every other node, which reads it again every round."
+        f"The list {folder / 'crl.pem'} and its copies in {folder / 'nodes'} are new, but nothing"
+        " was sent: copy crl.pem into the folder of every other node, which reads it again every"
+        " round."
     )
 
 
 def _when(moment: datetime, now: datetime) -> str:
     days = (moment - now).days
-    left = "expired" if moment <= now else "today" if days == 0 else "in 1 day" if days == 1 else f"in {days} days"
+    left = (
+        "expired"
+        if moment <= now
+        else "today"
+        if days == 0
+        else "in 1 day"
+        if days == 1
+        else f"in {days} days"
+    )
     return f"{moment:%Y-%m-%d} ({left})"

@@ -13,13 +13,21 @@ import typer
 
 
 def peer(
-    config: Annotated[Path, typer.Option("--config", "-c", help="This machine's own file: plan, name, keys, data, listen, [[neighbours]].")],
+    config: Annotated[
+        Path,
+        typer.Option(
+            "--config",
+            "-c",
+            help="This machine's own file: plan, name, keys, data, listen, [[neighbours]].",
+        ),
+    ],
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")] = False,
 ) -> None:
-    """Take part in a federation without a server: train here, exchange messages with the neighbours, and with nobody else.
+    """Take part in a federation without a server: train here, exchange messages with the
+    neighbours, and with nobody else.
 
-    Killed or stopped, the same command goes on where it was; `coterie status FOLDER` tells where that is. With a plan whose method needs a hub, the
-    machine with role = "hub" is one.
+    Killed or stopped, the same command goes on where it was; `coterie status FOLDER` tells where
+    that is. With a plan whose method needs a hub, the machine with role = "hub" is one.
 
     Example: coterie peer --config peer.toml
     """
@@ -29,15 +37,17 @@ def peer(
 
     def say(sentence: str) -> None:
         if not quiet:
-            print(f"{time.strftime('%H:%M:%S')} {site.name}: {sentence}", file=sys.stderr, flush=True)
+            print(
+                f"{time.strftime('%H:%M:%S')} {site.name}: {sentence}", file=sys.stderr, flush=True
+            )
 
     signal.signal(signal.SIGTERM, _stopped)
     if site.plan.peers:
-        from coterie.deploy.zenoh_peer import run_peer
+        from coterie.deploy.zenoh.peer import run_peer
 
         run_peer(site, say)
     else:
-        from coterie.deploy.zenoh_star import run_star
+        from coterie.deploy.zenoh.star import run_star
 
         run_star(site, say)
 

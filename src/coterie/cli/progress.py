@@ -6,11 +6,19 @@ import contextlib
 from collections.abc import Iterator
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from coterie.engine.simulate import Progress as Callback
 from coterie.engine.simulate import Simulator, Snapshot
-from coterie.many_runs import Begin, describe
+from coterie.runs.grid import Begin, describe
 
 
 class Bars:
@@ -27,7 +35,13 @@ class Bars:
         self._fresh(0, label)
 
         def advance(simulator: Simulator, snapshot: Snapshot | None) -> None:
-            self.show(0, label, simulator.t, simulator.training.rounds, describe(simulator, snapshot) if snapshot is not None else None)
+            self.show(
+                0,
+                label,
+                simulator.t,
+                simulator.training.rounds,
+                describe(simulator, snapshot) if snapshot is not None else None,
+            )
 
         return advance
 
@@ -35,16 +49,28 @@ class Bars:
         if total > 1:
             if self.all_runs is None:
                 self.all_runs = self.progress.add_task("all runs", total=None, note="", unit="runs")
-            self.progress.update(self.all_runs, completed=ended, total=total, note=f"run {min(ended + 1, total)} of {total}")
+            self.progress.update(
+                self.all_runs,
+                completed=ended,
+                total=total,
+                note=f"run {min(ended + 1, total)} of {total}",
+            )
 
     def _fresh(self, slot: int, label: str) -> None:
         if slot in self.bars:
             self.progress.remove_task(self.bars.pop(slot)[1])
         if label:
-            self.bars[slot] = label, self.progress.add_task(label, total=None, note="compiling", unit="rounds")
+            self.bars[slot] = (
+                label,
+                self.progress.add_task(label, total=None, note="compiling", unit="rounds"),
+            )
 
-    def show(self, slot: int, label: str, rounds: int | None, total: int | None, note: str | None) -> None:
-        """How far the run in this slot is; without rounds it has just begun, without a label there is none any more."""
+    def show(
+        self, slot: int, label: str, rounds: int | None, total: int | None, note: str | None
+    ) -> None:
+        """How far the run in this slot is; without rounds it has just begun, without a label there
+        is none any more.
+        """
         if rounds is None:
             self._fresh(slot, label)
             return

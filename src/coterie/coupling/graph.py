@@ -12,11 +12,22 @@ from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import eigsh
 
+from coterie.core.errors import InvalidInput, unknown
+from coterie.core.files import read_arrays
 from coterie.data.federation import Federation
-from coterie.engine.files import read_arrays
-from coterie.errors import InvalidInput, unknown
 
-KINDS = ("complete", "star", "ring", "nearest", "random-graph", "random", "equal", "weighted", "similar", "matrix")
+KINDS = (
+    "complete",
+    "star",
+    "ring",
+    "nearest",
+    "random-graph",
+    "random",
+    "equal",
+    "weighted",
+    "similar",
+    "matrix",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,24 +45,36 @@ class Graph:
     def __post_init__(self) -> None:
         a = sp.csr_array(self.weights, dtype=np.float64)
         if a.shape[0] != a.shape[1]:
-            raise InvalidInput(f"the graph's matrix has the shape {a.shape[0]}×{a.shape[1]}, but must be square.")
+            raise InvalidInput(
+                f"the graph's matrix has the shape {a.shape[0]}×{a.shape[1]}, but must be square."
+            )
         a.eliminate_zeros()
         a.sort_indices()
         if not np.isfinite(a.data).all():
-            raise InvalidInput("the graph has a weight that is NaN or infinite; weights must be finite numbers ≥ 0.")
+            raise InvalidInput(
+                "the graph has a weight that is NaN or infinite; weights must be finite numbers"
+                " ≥ 0."
+            )
         if len(a.data) and a.data.min() < 0:
             k = int(np.argmin(a.data))
             row = int(np.searchsorted(a.indptr, k, "right")) - 1
-            raise InvalidInput(f"the graph has the weight {a.data[k]:g} between clients {row} and {a.indices[k]}; weights must be ≥ 0.")
+            raise InvalidInput(
+                f"the graph has the weight {a.data[k]:g} between clients {row} and {a.indices[k]};"
+                " weights must be ≥ 0."
+            )
         diagonal = np.flatnonzero(a.diagonal())
         if len(diagonal):
-            raise InvalidInput(f"the graph couples client {diagonal[0]} to itself; its matrix must have a zero diagonal.")
+            raise InvalidInput(
+                f"the graph couples client {diagonal[0]} to itself; its matrix must have a zero"
+                " diagonal."
+            )
         gap = sp.coo_array(abs(a - a.T))
         if gap.nnz and gap.data.max() > 1e-9 * max(1.0, a.data.max()):
             i = int(np.argmax(gap.data))
             k, j = int(gap.coords[0][i]), int(gap.coords[1][i])
             raise InvalidInput(
-                f"the graph is not symmetric: the weight from client {k} to {j} is {a[k, j]:g}, but from {j} to {k} it is {a[j, k]:g}."
+                f"the graph is not symmetric: the weight from client {k} to {j} is {a[k, j]:g}, but"
+                f" from {j} to {k} it is {a[j, k]:g}."
             )
         object.__setattr__(self, "weights", a)
 
@@ -97,7 +120,9 @@ class Graph:
         return self.weights.indices[rows], self.weights.data[rows]
 
     def table(self) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-        """Neighbours and weights as two (N, largest degree) arrays; padding has the weight 0 and points at the client itself."""
+        """Neighbours and weights as two (N, largest degree) arrays; padding has the weight 0 and
+        points at the client itself.
+        """
         width = max(1, int(self.degrees.max(initial=0)))
         index = np.repeat(np.arange(self.clients, dtype=np.int32)[:, None], width, 1)
         weight = np.zeros((self.clients, width))
@@ -109,9 +134,14 @@ class Graph:
 
     def describe(self) -> str:
         """One line for people: edges, degrees, connectivity, ‖L‖."""
-        parts = f"{self.components} components (not connected)" if not self.connected else "connected"
+        parts = (
+            f"{self.components} components (not connected)" if not self.connected else "connected"
+        )
         low, high = int(self.degrees.min()), int(self.degrees.max())
-        return f"{self.name} graph: {self.clients} clients, {self.edges} edges, degree {low}–{high}, {parts}, ‖L‖ = {self.laplacian_norm:.4g}"
+        return (
+            f"{self.name} graph: {self.clients} clients, {self.edges} edges, degree {low}–{high},"
+            f" {parts}, ‖L‖ = {self.laplacian_norm:.4g}"
+        )
 
     def subset(self, clients: NDArray[Any]) -> Graph:
         """The graph between some of the clients, in the order given."""
@@ -119,7 +149,10 @@ class Graph:
 
     def check_size(self, clients: int) -> Graph:
         if self.clients != clients:
-            raise InvalidInput(f"the graph has {self.clients} clients, but the federation has {clients}; they must be as many.")
+            raise InvalidInput(
+                f"the graph has {self.clients} clients, but the federation has {clients}; they must"
+                " be as many."
+            )
         return self
 
 
@@ -129,9 +162,15 @@ def from_matrix(matrix: Any, name: str = "matrix") -> Graph:
         try:
             matrix = np.asarray(matrix)
         except ValueError:
-            raise InvalidInput("the graph's matrix has rows of different lengths, but must be a square table of numbers.") from None
+            raise InvalidInput(
+                "the graph's matrix has rows of different lengths, but must be a square table of"
+                " numbers."
+            ) from None
         if matrix.ndim != 2 or not np.issubdtype(matrix.dtype, np.number):
-            raise InvalidInput(f"the graph's matrix has the shape {matrix.shape}, but must be a square table of numbers.")
+            raise InvalidInput(
+                f"the graph's matrix has the shape {matrix.shape}, but must be a square table of"
+                " numbers."
+            )
     return Graph(sp.csr_array(matrix), name)
 
 
@@ -141,7 +180,10 @@ def _from_edges(n: int, rows: Any, columns: Any, weights: Any, name: str) -> Gra
     weights = np.broadcast_to(np.asarray(weights, float), low.shape)
     _, first = np.unique(low.astype(np.int64) * n + high, return_index=True)
     low, high, weights = low[first], high[first], weights[first]
-    both = (np.concatenate([weights, weights]), (np.concatenate([low, high]), np.concatenate([high, low])))
+    both = (
+        np.concatenate([weights, weights]),
+        (np.concatenate([low, high]), np.concatenate([high, low])),
+    )
     return Graph(sp.csr_array(sp.coo_array(both, shape=(n, n))), name)
 
 
@@ -167,14 +209,20 @@ def ring(clients: int, weight: float = 1.0) -> Graph:
 
 
 def nearest(points: NDArray[Any], neighbours: int, weight: float = 1.0) -> Graph:
-    """Each client with its `neighbours` nearest ones (Euclidean distance of the given points), made symmetric by taking either's choice."""
+    """Each client with its `neighbours` nearest ones (Euclidean distance of the given points), made
+    symmetric by taking either's choice.
+    """
     n = len(points)
     if not 1 <= neighbours < max(n, 2):
-        raise InvalidInput(f"graph.neighbours is {neighbours}, but must be a whole number from 1 to {n - 1} (one less than the clients).")
+        raise InvalidInput(
+            f"graph.neighbours is {neighbours}, but must be a whole number from 1 to {n - 1} (one"
+            " less than the clients)."
+        )
     from scipy.spatial import cKDTree
 
     _, index = cKDTree(points).query(points, k=neighbours + 1)
-    # Where points coincide, a client need not be the first in its own list, or in it at all: drop it where it is, else the last.
+    # Where points coincide, a client need not be the first in its own list, or in it at all: drop
+    # it where it is, else the last.
     mine = index == np.arange(n)[:, None]
     mine[~mine.any(1), -1] = True
     return _from_edges(n, np.repeat(np.arange(n), neighbours), index[~mine], weight, "nearest")
@@ -183,7 +231,9 @@ def nearest(points: NDArray[Any], neighbours: int, weight: float = 1.0) -> Graph
 def random_graph(clients: int, probability: float, weight: float = 1.0, seed: int = 0) -> Graph:
     """Erdős–Rényi: each pair is coupled with the given probability."""
     if not 0 <= probability <= 1:
-        raise InvalidInput(f"graph.probability is {probability!r}, but must be a number ≥ 0 and ≤ 1.")
+        raise InvalidInput(
+            f"graph.probability is {probability!r}, but must be a number ≥ 0 and ≤ 1."
+        )
     rng = np.random.default_rng([seed, 0x62])
     rows, columns = _pairs(clients)
     keep = rng.random(len(rows)) < probability
@@ -193,26 +243,44 @@ def random_graph(clients: int, probability: float, weight: float = 1.0, seed: in
 def random_weights(clients: int, seed: int = 0) -> Graph:
     """ "Random" of the FedU paper: every pair is coupled, with a weight from U(0, 1)."""
     rows, columns = _pairs(clients)
-    return _from_edges(clients, rows, columns, np.random.default_rng([seed, 0x63]).random(len(rows)), "random")
+    return _from_edges(
+        clients, rows, columns, np.random.default_rng([seed, 0x63]).random(len(rows)), "random"
+    )
 
 
 def by_size(sizes: NDArray[Any], *, weight: float = 1.0) -> Graph:
-    """ "Weighted" of the FedU paper: 0 between two small clients, ½ between a small and a large one, 1 between two large ones.
+    """The kind "weighted" of the FedU paper: 0 between two small clients, ½ between a small and a
+    large one,
+    1 between two large ones.
 
     A client is large when it has more training samples than the median.
     """
     large = np.asarray(sizes) > np.median(sizes)
     rows, columns = _pairs(len(sizes))
-    return _from_edges(len(sizes), rows, columns, weight * 0.5 * (large[rows].astype(int) + large[columns]), "weighted")
+    return _from_edges(
+        len(sizes),
+        rows,
+        columns,
+        weight * 0.5 * (large[rows].astype(int) + large[columns]),
+        "weighted",
+    )
 
 
 def by_labels(label_counts: NDArray[Any], *, weight: float = 1.0) -> Graph:
-    """ "Similar" of the FedU paper: 0 without a common label, ½ with some, 1 when two clients hold the same labels."""
+    """ "Similar" of the FedU paper: 0 without a common label, ½ with some, 1 when two clients hold
+    the same labels.
+    """
     has = np.asarray(label_counts) > 0
     rows, columns = _pairs(len(has))
     common = (has[rows] & has[columns]).sum(1)
     same = (has[rows] == has[columns]).all(1)
-    return _from_edges(len(has), rows, columns, weight * np.where(same, 1.0, np.where(common > 0, 0.5, 0.0)), "similar")
+    return _from_edges(
+        len(has),
+        rows,
+        columns,
+        weight * np.where(same, 1.0, np.where(common > 0, 0.5, 0.0)),
+        "similar",
+    )
 
 
 def build(
@@ -231,14 +299,27 @@ def build(
         raise InvalidInput(f"graph.weight is {weight!r}, but must be a number > 0.")
     if kind == "matrix":
         if matrix is None:
-            raise InvalidInput("graph.kind is 'matrix', but graph.matrix (a list of N lists of N numbers, or a .npy file) is missing.")
+            raise InvalidInput(
+                "graph.kind is 'matrix', but graph.matrix (a list of N lists of N numbers, or a"
+                " .npy file) is missing."
+            )
         if isinstance(matrix, str):
             matrix = read_arrays(Path(matrix), "graph.matrix").get("")
         return from_matrix(matrix).check_size(n)
-    if kind in ("weighted", "similar") and federation.task != "classification" and kind == "similar":
-        raise InvalidInput("graph.kind is 'similar', but that rule needs class labels and the task is regression.")
+    if (
+        kind in ("weighted", "similar")
+        and federation.task != "classification"
+        and kind == "similar"
+    ):
+        raise InvalidInput(
+            "graph.kind is 'similar', but that rule needs class labels and the task is regression."
+        )
     if kind == "nearest":
-        points = federation.label_counts() / federation.train.sizes[:, None] if federation.task == "classification" else _means(federation)
+        points = (
+            federation.label_counts() / federation.train.sizes[:, None]
+            if federation.task == "classification"
+            else _means(federation)
+        )
         return nearest(points, neighbours, weight)
     makers = {
         "complete": lambda: complete(n, weight),
@@ -258,4 +339,7 @@ def build(
 def _means(federation: Federation) -> NDArray[Any]:
     """Each client's mean input: what "nearest" goes by when there are no labels."""
     flat = federation.train.x.reshape(len(federation.train.x), -1)
-    return np.add.reduceat(flat, federation.train.offsets[:-1], axis=0) / federation.train.sizes[:, None]
+    return (
+        np.add.reduceat(flat, federation.train.offsets[:-1], axis=0)
+        / federation.train.sizes[:, None]
+    )

@@ -1,17 +1,18 @@
 """Merges that withstand some liars: what a hub may do with messages instead of averaging them.
 
-Each takes messages stacked along axis 0 and a weight per message, and gives one message. All work coordinate by coordinate or
-by distances between whole messages (Krum, geometric median, clipping), over all leaves together.
+Each takes messages stacked along axis 0 and a weight per message, and gives one message. All work
+coordinate by coordinate or by distances between whole messages (Krum, geometric median, clipping),
+over all leaves together.
 
 | name | what it does | withstands f liars of n |
 |---|---|---|
 | mean | Σ weight·m / Σ weight | none |
 | median | coordinate-wise median | f < n/2 |
 | trimmed | coordinate-wise mean without the `trim` share at either end | f ≤ trim·n |
-| krum | the message with the smallest sum of squared distances to its n − f − 2 nearest | 2f + 2 < n |
+| krum | the message nearest, in squared distances, to its n − f − 2 nearest | 2f + 2 < n |
 | multi-krum | the mean of the n − f messages that Krum likes best | 2f + 2 < n |
 | geometric-median | the point with the smallest sum of distances (Weiszfeld) | f < n/2 |
-| clipping | mean of the differences to the old model, each cut to length `clip` | bounds each one's pull |
+| clipping | mean difference to the old model, each cut to length `clip` | bounds each pull |
 """
 
 from __future__ import annotations
@@ -50,11 +51,17 @@ def median(messages: Any) -> Any:
 
 
 def _inner_mean(ranked: Any, count: Any, trim: Any) -> Any:
-    """Mean over axis 0 of the first `count` sorted values without the ⌊trim·count⌋ at either end; at least one or two remain."""
-    cut = jnp.minimum(jnp.floor(trim * count + 1e-6).astype(jnp.int32), jnp.maximum(count - 1, 0) // 2)
+    """Mean over axis 0 of the first `count` sorted values without the ⌊trim·count⌋ at either end;
+    at least one or two remain.
+    """
+    cut = jnp.minimum(
+        jnp.floor(trim * count + 1e-6).astype(jnp.int32), jnp.maximum(count - 1, 0) // 2
+    )
     place = jnp.arange(ranked.shape[0])
     inside = ((place >= cut) & (place < count - cut)).reshape(-1, *([1] * (ranked.ndim - 1)))
-    return jnp.sum(jnp.where(inside, ranked, 0), axis=0) / jnp.maximum(count - 2 * cut, 1).astype(ranked.dtype)
+    return jnp.sum(jnp.where(inside, ranked, 0), axis=0) / jnp.maximum(count - 2 * cut, 1).astype(
+        ranked.dtype
+    )
 
 
 def trimmed_mean(messages: Any, trim: Any) -> Any:
@@ -95,7 +102,9 @@ def multi_krum(messages: Any, liars: int) -> Any:
 
 def _squares(differences: Any) -> Any:
     """‖d_k‖² over all leaves, one number per message."""
-    return sum(jnp.sum(jnp.square(d.reshape(d.shape[0], -1)), axis=1) for d in jax.tree.leaves(differences))
+    return sum(
+        jnp.sum(jnp.square(d.reshape(d.shape[0], -1)), axis=1) for d in jax.tree.leaves(differences)
+    )
 
 
 def geometric_median(messages: Any, weights: Any) -> Any:
@@ -103,7 +112,9 @@ def geometric_median(messages: Any, weights: Any) -> Any:
 
     def step(_: Any, z: Any) -> Any:
         differences = jax.tree.map(lambda m, c: m - c, messages, z)
-        return weighted_mean(messages, weights / jnp.sqrt(jnp.maximum(_squares(differences), 1e-12)))
+        return weighted_mean(
+            messages, weights / jnp.sqrt(jnp.maximum(_squares(differences), 1e-12))
+        )
 
     return lax.fori_loop(0, WEISZFELD_STEPS, step, median(messages))
 
@@ -113,7 +124,9 @@ def clipped_mean(old: Any, messages: Any, weights: Any, clip: Any) -> Any:
     differences = jax.tree.map(lambda m, o: m - o, messages, old)
     factor = jnp.minimum(1.0, clip / jnp.sqrt(jnp.maximum(_squares(differences), 1e-30)))
     share = factor * weights / jnp.sum(weights)
-    return jax.tree.map(lambda o, d: o + jnp.tensordot(share.astype(d.dtype), d, 1), old, differences)
+    return jax.tree.map(
+        lambda o, d: o + jnp.tensordot(share.astype(d.dtype), d, 1), old, differences
+    )
 
 
 def robust_merge(settings: Settings, old: Any, messages: Any, weights: Any) -> Any:
@@ -130,11 +143,16 @@ def robust_merge(settings: Settings, old: Any, messages: Any, weights: Any) -> A
     return makers[settings.kind]()
 
 
-def robust_pull(kind: str, own: Any, messages: Any, weights: Any, p: float, *, trim: Any = 0.1, clip: Any = 1.0) -> Any:
-    """The pull of the neighbours on a client, Σ a_l ψ_p(own − m_l), made robust. Messages with weight 0 are no neighbours.
+def robust_pull(
+    kind: str, own: Any, messages: Any, weights: Any, p: float, *, trim: Any = 0.1, clip: Any = 1.0
+) -> Any:
+    """The pull of the neighbours on a client, Σ a_l ψ_p(own − m_l), made robust.
 
-    "median", "trimmed": (Σ a)·ψ_p(own − centre), with the coordinate-wise median or trimmed mean of the neighbours as centre (their weights tell only
-    who is a neighbour); "clipping": each difference is cut to length `clip` before ψ_p.
+    Messages with weight 0 are no neighbours.
+
+    "median", "trimmed": (Σ a)·ψ_p(own − centre), with the coordinate-wise median or trimmed mean of
+    the neighbours as centre (their weights tell only who is a neighbour); "clipping": each
+    difference is cut to length `clip` before ψ_p.
     """
     near = weights > 0
     if kind == "clipping":
@@ -143,14 +161,24 @@ def robust_pull(kind: str, own: Any, messages: Any, weights: Any, p: float, *, t
 
         def cut(d: Any) -> Any:
             shape = (-1, *([1] * (d.ndim - 1)))
-            return jnp.tensordot(weights.astype(d.dtype), penalty.gradient(d * factor.reshape(shape).astype(d.dtype), p), 1)
+            return jnp.tensordot(
+                weights.astype(d.dtype),
+                penalty.gradient(d * factor.reshape(shape).astype(d.dtype), p),
+                1,
+            )
 
         return jax.tree.map(cut, differences)
 
     def leaf(o: Any, m: Any) -> Any:
         shape = (-1, *([1] * (m.ndim - 1)))
-        kept = jnp.where(near.reshape(shape), m, jnp.nan)  # NaN sorts last and is left out of medians
-        centre = jnp.nanmedian(kept, axis=0) if kind == "median" else _inner_mean(jnp.sort(kept, axis=0), jnp.sum(near), trim)
+        kept = jnp.where(
+            near.reshape(shape), m, jnp.nan
+        )  # NaN sorts last and is left out of medians
+        centre = (
+            jnp.nanmedian(kept, axis=0)
+            if kind == "median"
+            else _inner_mean(jnp.sort(kept, axis=0), jnp.sum(near), trim)
+        )
         total = jnp.sum(weights).astype(o.dtype)
         return jnp.where(jnp.any(near), total * penalty.gradient(o - centre, p), 0)
 

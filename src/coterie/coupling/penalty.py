@@ -1,4 +1,6 @@
-"""How a difference between two models is priced: g(v) = (1/p)‖v‖_p^p for p ≥ 1, and its gradient ψ_p(v) = sign(v)|v|^(p−1)."""
+"""How a difference between two models is priced: g(v) = (1/p)‖v‖_p^p for p ≥ 1, and its gradient
+ψ_p(v) = sign(v)|v|^(p−1).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from coterie.vector import Vector
+from coterie.core.vector import Vector
 
 
 def _each(function: Any, v: Any) -> Any:
@@ -20,9 +22,12 @@ def value(v: Any, p: float) -> Any:
 
 
 def gradient(v: Any, p: float) -> Any:
-    """ψ_p(v); for p = 1 the subgradient sign(v), 0 at 0. `p` is static, so p = 1 and p = 2 cost nothing extra.
+    """ψ_p(v); for p = 1 the subgradient sign(v), 0 at 0.
 
-    >>> gradient(jnp.array([-2.0, 0.0, 3.0]), 1).tolist(), gradient(jnp.array([-2.0, 3.0]), 3).tolist()
+    `p` is static, so p = 1 and p = 2 cost nothing extra.
+
+    >>> v = jnp.array([-2.0, 3.0])
+    >>> gradient(jnp.array([-2.0, 0.0, 3.0]), 1).tolist(), gradient(v, 3).tolist()
     ([-1.0, 0.0, 1.0], [-4.0, 9.0])
     """
     if p == 2:
@@ -34,9 +39,11 @@ def gradient(v: Any, p: float) -> Any:
 
 
 def pull(own: Any, others: Any, weights: Any, p: float) -> Any:
-    """Σ_l a_l ψ_p(own − m_l) over messages m_l stacked along axis 0, with one weight each (0 for those that are no neighbours).
+    """Σ_l a_l ψ_p(own − m_l) over messages m_l stacked along axis 0, with one weight each (0 for
+    those that are no neighbours).
 
-    For p = 2 this is (Σ a)·own − a·M, one matrix product when it is mapped over many clients that share the same messages.
+    For p = 2 this is (Σ a)·own − a·M, one matrix product when it is mapped over many clients that
+    share the same messages.
     """
     weights = jnp.asarray(weights)
 

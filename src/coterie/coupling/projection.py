@@ -1,6 +1,7 @@
 """P and Pᵀ as operators: how a model of d numbers is seen in a shared subspace of dsub numbers.
 
-Both ends draw P from the same seed, so it is never sent. Rows are i.i.d. Gaussian, normalised to unit length.
+Both ends draw P from the same seed, so it is never sent. Rows are i.i.d. Gaussian, normalised to
+unit length.
 
 | kind | memory (numbers) | time of Px |
 |---|---|---|
@@ -23,18 +24,22 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from coterie.errors import InvalidInput
-from coterie.trees import tree
-from coterie.vector import Vector
+from coterie.core.errors import InvalidInput
+from coterie.core.pytree import tree
+from coterie.core.vector import Vector
 
 UNROLLED = 64
-"""Up to so many blocks are written out one by one, which is faster on a CPU but takes time to compile."""
+"""Up to so many blocks are written out one by one, which is faster on a CPU but takes time to
+compile.
+"""
 KINDS = ("dense", "orthogonal", "block", "layer", "identity")
 
 
 @dataclasses.dataclass(frozen=True)
 class Projection:
-    """A linear map P: R^d → R^dsub. `P(x)` projects a model, `P.back(v, like)` is Pᵀv in the shape of `like`."""
+    """A linear map P: R^d → R^dsub. `P(x)` projects a model, `P.back(v, like)` is Pᵀv in the shape
+    of `like`.
+    """
 
     kind: ClassVar[str]
 
@@ -80,7 +85,9 @@ class Identity(Projection):
 @tree
 @dataclasses.dataclass(frozen=True)
 class Dense(Projection):
-    """One matrix, kept as one slice of columns per layer so that a model need not be flattened in inner loops."""
+    """One matrix, kept as one slice of columns per layer so that a model need not be flattened in
+    inner loops.
+    """
 
     parts: tuple[Any, ...]
     kind: ClassVar[str] = "dense"
@@ -106,9 +113,11 @@ class Dense(Projection):
 @tree
 @dataclasses.dataclass(frozen=True)
 class Blocks(Projection):
-    """Block-diagonal with k blocks over the flattened model; block i maps columns [cᵢ, cᵢ₊₁) to rows [rᵢ, rᵢ₊₁).
+    """Block-diagonal with k blocks over the flattened model; block i maps columns [cᵢ, cᵢ₊₁) to
+    rows [rᵢ, rᵢ₊₁).
 
-    `source` holds the k blocks padded to one shape, or, with `regenerate`, only the key: blocks are then drawn again one by one.
+    `source` holds the k blocks padded to one shape, or, with `regenerate`, only the key: blocks are
+    then drawn again one by one.
     """
 
     source: Any
@@ -132,7 +141,9 @@ class Blocks(Projection):
         """The ranges of a vector as rows, padded with zeros to one width."""
         if len(bounds) - 1 <= UNROLLED:
             ranges = zip(bounds[:-1], bounds[1:], strict=True)
-            return jnp.concatenate([jnp.pad(flat[a:b], (0, width - (b - a))) for a, b in ranges]).reshape(-1, width)
+            return jnp.concatenate(
+                [jnp.pad(flat[a:b], (0, width - (b - a))) for a, b in ranges]
+            ).reshape(-1, width)
         slots = np.arange(width)
         index = np.minimum(np.asarray(bounds[:-1])[:, None] + slots, bounds[-1] - 1)
         return jnp.where(slots < np.diff(bounds)[:, None], flat[index], 0)
@@ -149,17 +160,31 @@ class Blocks(Projection):
     def draw(key: Any, i: Any, rows: Any, columns: Any, height: int, width: int, dtype: Any) -> Any:
         """Block i with unit rows, padded with zeros to height×width."""
         block = jax.random.normal(jax.random.fold_in(key, i), (height, width), dtype)
-        block = jnp.where((jnp.arange(height)[:, None] < rows) & (jnp.arange(width) < columns), block, 0)
+        block = jnp.where(
+            (jnp.arange(height)[:, None] < rows) & (jnp.arange(width) < columns), block, 0
+        )
         return block / jnp.maximum(jnp.linalg.norm(block, axis=1, keepdims=True), 1e-30)
 
     def _each(self, inputs: Any, transposed: bool) -> Any:
         """Every block times its input: (k, width) → (k, height), or back."""
         k, height, width = self._shape
-        if not self.regenerate and k <= UNROLLED:  # over many clients each is one large product, which a batched one is not
-            return jnp.stack([v @ block if transposed else block @ v for block, v in zip(self.source, inputs, strict=True)])
+        if (
+            not self.regenerate and k <= UNROLLED
+        ):  # over many clients each is one large product, which a batched one is not
+            return jnp.stack(
+                [
+                    v @ block if transposed else block @ v
+                    for block, v in zip(self.source, inputs, strict=True)
+                ]
+            )
         if not self.regenerate:
             return jnp.einsum("khw,kh->kw" if transposed else "khw,kw->kh", self.source, inputs)
-        facts = (jnp.arange(k), jnp.asarray(np.diff(self.rows)), jnp.asarray(np.diff(self.columns)), inputs)
+        facts = (
+            jnp.arange(k),
+            jnp.asarray(np.diff(self.rows)),
+            jnp.asarray(np.diff(self.columns)),
+            inputs,
+        )
 
         def one(carry: None, fact: Any) -> tuple[None, Any]:
             i, rows, columns, v = fact
@@ -190,17 +215,23 @@ class PerLayer(Projection):
         return sum(int(p.shape[0]) for p in self.parts)
 
     def __call__(self, x: Vector) -> Any:
-        return jnp.concatenate([p @ leaf.reshape(-1) for p, leaf in zip(self.parts, x.leaves, strict=True)])
+        return jnp.concatenate(
+            [p @ leaf.reshape(-1) for p, leaf in zip(self.parts, x.leaves, strict=True)]
+        )
 
     def back(self, v: Any, like: Vector) -> Vector:
         leaves, structure = jax.tree.flatten(like.tree)
         cuts = np.cumsum([0, *(p.shape[0] for p in self.parts)])
-        out = [(v[a:b] @ p).reshape(leaf.shape) for p, leaf, a, b in zip(self.parts, leaves, cuts[:-1], cuts[1:], strict=True)]
+        out = [
+            (v[a:b] @ p).reshape(leaf.shape)
+            for p, leaf, a, b in zip(self.parts, leaves, cuts[:-1], cuts[1:], strict=True)
+        ]
         return Vector(jax.tree.unflatten(structure, out))
 
 
 def layer_rows(sizes: list[int], dsub: int) -> list[int]:
-    """dsub rows shared among layers in proportion to their sizes (largest remainders), at least 1 and at most the layer's size each.
+    """dsub rows shared among layers in proportion to their sizes (largest remainders), at least 1
+    and at most the layer's size each.
 
     >>> layer_rows([7840, 10], 50), layer_rows([100, 100, 2], 10)
     ([49, 1], [5, 4, 1])
@@ -216,14 +247,19 @@ def layer_rows(sizes: list[int], dsub: int) -> list[int]:
     return rows
 
 
-def draw(kind: str, like: Vector, dsub: int, key: Any, *, blocks: int = 1, regenerate: bool = False) -> Projection:
+def draw(
+    kind: str, like: Vector, dsub: int, key: Any, *, blocks: int = 1, regenerate: bool = False
+) -> Projection:
     """P for models shaped as `like`, from a key that both ends know."""
     d, dtype = like.size, like.dtype
     sizes = [math.prod(leaf.shape) for leaf in like.leaves]
     if kind == "identity":
         return Identity(d)
     if not 1 <= dsub <= d:
-        raise InvalidInput(f"dsub is {dsub}, but must be a whole number from 1 to d = {d}, the number of parameters of the model.")
+        raise InvalidInput(
+            f"dsub is {dsub}, but must be a whole number from 1 to d = {d}, the number of"
+            " parameters of the model."
+        )
     if kind == "dense":
         return Dense.split(_unit_rows(key, dsub, d, dtype), sizes)
     if kind == "orthogonal":
@@ -231,7 +267,9 @@ def draw(kind: str, like: Vector, dsub: int, key: Any, *, blocks: int = 1, regen
         return Dense.split((q * jnp.sign(jnp.diagonal(r))).T, sizes)
     if kind == "block":
         if not 1 <= blocks <= dsub:
-            raise InvalidInput(f"blocks is {blocks}, but must be a whole number from 1 to dsub = {dsub}.")
+            raise InvalidInput(
+                f"blocks is {blocks}, but must be a whole number from 1 to dsub = {dsub}."
+            )
         rows = tuple(int(r) for r in np.linspace(0, dsub, blocks + 1).round())
         columns = tuple(int(c) for c in np.linspace(0, d, blocks + 1).round())
         if regenerate:
@@ -244,9 +282,15 @@ def draw(kind: str, like: Vector, dsub: int, key: Any, *, blocks: int = 1, regen
         return Blocks(many, rows, columns)
     if kind == "layer":
         if dsub < len(sizes):
-            raise InvalidInput(f"dsub is {dsub}, but one block per layer needs at least {len(sizes)}, one row for each layer.")
-        parts = [_unit_rows(jax.random.fold_in(key, i), r, s, dtype) for i, (r, s) in enumerate(zip(layer_rows(sizes, dsub), sizes, strict=True))]
+            raise InvalidInput(
+                f"dsub is {dsub}, but one block per layer needs at least {len(sizes)}, one row for"
+                " each layer."
+            )
+        parts = [
+            _unit_rows(jax.random.fold_in(key, i), r, s, dtype)
+            for i, (r, s) in enumerate(zip(layer_rows(sizes, dsub), sizes, strict=True))
+        ]
         return PerLayer(tuple(parts))
-    from coterie.errors import unknown
+    from coterie.core.errors import unknown
 
     raise unknown("the kind of projection", kind, KINDS)

@@ -3,7 +3,14 @@
 from coterie.data import cifar10, digits, emnist, har, linear, mnist, synthetic, tables, vehicle
 from coterie.data.base import SOURCES, Source, get_source, source
 from coterie.data.datasets import from_datasets
-from coterie.data.federation import Federation, Split, from_arrays, pack, warn_without_test, without_test
+from coterie.data.federation import (
+    Federation,
+    Split,
+    from_arrays,
+    pack,
+    warn_without_test,
+    without_test,
+)
 from coterie.data.partition import downsample
 from coterie.data.scaling import standardise
 from coterie.data.tables import from_folder, from_table

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
+from coterie.core.options import Options, chosen, registered
 from coterie.data.federation import Federation
-from coterie.options import Options, chosen, registered
 
 SOURCES: dict[str, type[Source]] = {}
 S = TypeVar("S", bound="Source")

@@ -20,7 +20,10 @@ VERSION = 1
 
 
 def entry(name: str, files: Iterable[Path]) -> Path:
-    """Where the parsed form of these files lies. Another path, size or time of change is another entry."""
+    """Where the parsed form of these files lies.
+
+    Another path, size or time of change is another entry.
+    """
     digest = hashlib.sha256(f"{name} {VERSION}".encode())
     for path in files:
         status = path.stat()
@@ -31,10 +34,14 @@ def entry(name: str, files: Iterable[Path]) -> Path:
 def cached(name: str, files: Iterable[Path], parse: Callable[[], Arrays]) -> Arrays:
     """What `parse` gives, read from the cache if these very files were parsed before.
 
-    A damaged entry is parsed again; a cache that cannot be written (a read-only home, a full disk) costs time, never the run.
+    A damaged entry is parsed again; a cache that cannot be written (a read-only home, a full disk)
+    costs time, never the run.
     """
     path = entry(name, files)
-    with contextlib.suppress(OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile), np.load(path, allow_pickle=False) as stored:
+    with (
+        contextlib.suppress(OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile),
+        np.load(path, allow_pickle=False) as stored,
+    ):
         return {key: stored[key] for key in stored.files}
     arrays = parse()
     with contextlib.suppress(OSError), atomic(path) as out:

@@ -1,4 +1,6 @@
-"""CIFAR-10: 60,000 colour pictures of 32×32 in ten classes, from the published Python batches, read without running them."""
+"""CIFAR-10: 60,000 colour pictures of 32×32 in ten classes, from the published Python batches, read
+without running them.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +12,22 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.core.options import option
 from coterie.data.base import source
 from coterie.data.cache import Arrays, cached
 from coterie.data.files import Download, Published, corrupt, locate, missing, read_bytes, search
 from coterie.data.labelled import SPLITS, Pictures, check_labels
 from coterie.data.partition import FEDU_CIFAR, Growth
 from coterie.data.scaling import Scaling
-from coterie.options import option
 
-BATCHES = ("data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch")
+BATCHES = (
+    "data_batch_1",
+    "data_batch_2",
+    "data_batch_3",
+    "data_batch_4",
+    "data_batch_5",
+    "test_batch",
+)
 PER_BATCH = 10_000
 CIFAR10 = Published(
     "CIFAR-10",
@@ -37,7 +46,10 @@ CIFAR10 = Published(
 
 
 class _ArraysOnly(pickle.Unpickler):
-    """A pickle may name any function to call. Here only the three that rebuild a numpy array are known; any other name ends the reading."""
+    """A pickle may name any function to call.
+
+    Here only the three that rebuild a numpy array are known; any other name ends the reading.
+    """
 
     KNOWN: ClassVar[dict[tuple[str, str], Any]] = {
         ("numpy.core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
@@ -50,7 +62,9 @@ class _ArraysOnly(pickle.Unpickler):
         try:
             return self.KNOWN[module, name]
         except KeyError:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which a batch of pictures has no use for") from None
+            raise pickle.UnpicklingError(
+                f"it asks for {module}.{name}, which a batch of pictures has no use for"
+            ) from None
 
     def persistent_load(self, pid: Any) -> Any:
         raise pickle.UnpicklingError("it refers to an object outside itself")
@@ -66,8 +80,16 @@ def read_batch(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
         raise corrupt(path, str(error) or type(error).__name__) from None
     x = batch.get(b"data") if isinstance(batch, dict) else None
     y = batch.get(b"labels") if isinstance(batch, dict) else None
-    if not isinstance(x, np.ndarray) or x.dtype != np.uint8 or x.shape != (PER_BATCH, 3072) or not isinstance(y, list) or len(y) != PER_BATCH:
-        raise corrupt(path, f"it is not a batch of {PER_BATCH:,} pictures of 3,072 bytes with as many labels")
+    if (
+        not isinstance(x, np.ndarray)
+        or x.dtype != np.uint8
+        or x.shape != (PER_BATCH, 3072)
+        or not isinstance(y, list)
+        or len(y) != PER_BATCH
+    ):
+        raise corrupt(
+            path, f"it is not a batch of {PER_BATCH:,} pictures of 3,072 bytes with as many labels"
+        )
     if not all(type(v) is int and 0 <= v < 10 for v in y):
         raise corrupt(path, "its labels are not numbers from 0 to 9")
     return x, np.asarray(y, np.uint8)
@@ -77,17 +99,38 @@ def read_batch(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
 class Cifar10(Pictures):
     """CIFAR-10: 60,000 colour pictures; by default FedU's 20 clients with 3 labels."""
 
-    names = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+    names = (
+        "airplane",
+        "automobile",
+        "bird",
+        "cat",
+        "deer",
+        "dog",
+        "frog",
+        "horse",
+        "ship",
+        "truck",
+    )
     growth: ClassVar[Growth] = FEDU_CIFAR
 
     clients: int = option(20, "number of clients", symbol="N", low=1)
     split: str = option("fedu", "how samples are given to clients", choices=SPLITS)
     labels: int = option(3, "splits 'labels' and 'fedu': labels per client", low=1)
-    shape: str = option("image", "'flat': one row of numbers per picture; 'image': height × width × channels", choices=("flat", "image"))
-    partial: bool = option(False, "make do with the batches that are there (the sizes are then not the papers')")
+    shape: str = option(
+        "image",
+        "'flat': one row of numbers per picture; 'image': height × width × channels",
+        choices=("flat", "image"),
+    )
+    partial: bool = option(
+        False, "make do with the batches that are there (the sizes are then not the papers')"
+    )
 
     def pictures(self) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-        found = search(CIFAR10, self.data_dir, partial=True) if self.partial else locate(CIFAR10, self.data_dir, download=self.download)
+        found = (
+            search(CIFAR10, self.data_dir, partial=True)
+            if self.partial
+            else locate(CIFAR10, self.data_dir, download=self.download)
+        )
         if not found:
             raise missing(CIFAR10, self.data_dir, "not one of its batches was found")
 

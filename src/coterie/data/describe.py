@@ -1,4 +1,6 @@
-"""Looking at a federation before training on it: its sizes, how unlike its clients are, and pictures of both."""
+"""Looking at a federation before training on it: its sizes, how unlike its clients are, and
+pictures of both.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,10 @@ BINS = 10
 
 @dataclasses.dataclass(frozen=True)
 class Description:
-    """What is worth knowing of a federation, in numbers. Means leave out clients without test data."""
+    """What is worth knowing of a federation, in numbers.
+
+    Means leave out clients without test data.
+    """
 
     name: str
     task: str
@@ -35,12 +40,18 @@ class Description:
     """Different labels in each client's training data (classification)."""
     classes: int
     majority: float | None
-    """Mean over clients of the test accuracy of always answering the client's most frequent training label; None where there is none."""
+    """Mean over clients of the test accuracy of always answering the client's most frequent
+    training label; None where there is none.
+    """
     majority_weighted: float | None
     """The same over all test samples."""
     heterogeneity: float
-    """0: all clients alike. Classification: mean total-variation distance between a client's label distribution and everybody's; 1 is as
-    unlike as can be. Regression: the share of the target's variance that lies between clients."""
+    """0: all clients alike.
+
+    Classification: mean total-variation distance between a client's label distribution and
+    everybody's; 1 is as unlike as can be. Regression: the share of the target's variance that lies
+    between clients.
+    """
     warning: str
 
     @property
@@ -53,42 +64,78 @@ class Description:
         total = self.totals
         lines = [
             ("data", self.name),
-            ("task", f"{self.task}, {self.classes} classes" if self.labels is not None else self.task),
+            (
+                "task",
+                f"{self.task}, {self.classes} classes" if self.labels is not None else self.task,
+            ),
             ("clients N", f"{self.clients:,}"),
             ("input", " × ".join(map(str, self.input_shape))),
-            ("samples", f"{int(total.sum()):,} ({', '.join(f'{s} {int(self.sizes[s].sum()):,}' for s in SPLITS)})"),
+            (
+                "samples",
+                (
+                    f"{int(total.sum()):,}"
+                    f" ({', '.join(f'{s} {int(self.sizes[s].sum()):,}' for s in SPLITS)})"
+                ),
+            ),
             ("samples per client", _spread(total)),
             ("training samples per client", _spread(self.sizes["train"])),
         ]
         if self.labels is not None:
             lines.append(("labels per client", _spread(self.labels)))
             score = (
-                "no client has test data" if self.majority is None else f"{self.majority:.1%} (weighted by test samples {self.majority_weighted:.1%})"
+                "no client has test data"
+                if self.majority is None
+                else f"{self.majority:.1%} (weighted by test samples {self.majority_weighted:.1%})"
             )
             lines.append(("majority-class score", score))
-            lines.append(("heterogeneity", f"{self.heterogeneity:.3f} (mean total-variation distance of labels; 0 alike, 1 disjoint)"))
+            lines.append(
+                (
+                    "heterogeneity",
+                    (
+                        f"{self.heterogeneity:.3f} (mean total-variation distance of labels; 0"
+                        " alike, 1 disjoint)"
+                    ),
+                )
+            )
         else:
-            lines.append(("heterogeneity", f"{self.heterogeneity:.3f} (share of the target's variance that lies between clients)"))
+            lines.append(
+                (
+                    "heterogeneity",
+                    (
+                        f"{self.heterogeneity:.3f} (share of the target's variance that lies"
+                        " between clients)"
+                    ),
+                )
+            )
         return lines
 
 
 def _spread(values: NDArray[Any]) -> str:
     if values.min() == values.max():
         return f"{int(values[0]):,} each"
-    return f"{int(values.min()):,} to {int(values.max()):,}, mean {values.mean():,.2f}, standard deviation {values.std():,.1f}"
+    return (
+        f"{int(values.min()):,} to {int(values.max()):,}, mean {values.mean():,.2f}, standard"
+        f" deviation {values.std():,.1f}"
+    )
 
 
 def label_distance(counts: NDArray[Any]) -> NDArray[np.float64]:
-    """Per client, the total-variation distance ½ Σ_c |p_k(c) − p(c)| between its label distribution and that of all samples."""
+    """Per client, the total-variation distance ½ Σ_c |p_k(c) − p(c)| between its label distribution
+    and that of all samples.
+    """
     share = counts / np.maximum(counts.sum(1, keepdims=True), 1)
     overall = counts.sum(0) / max(int(counts.sum()), 1)
     return np.asarray(np.abs(share - overall).sum(1) / 2)
 
 
 def variance_between(federation: Federation) -> float:
-    """Regression: how much of the training target's variance is explained by knowing the client (η²)."""
+    """Regression: how much of the training target's variance is explained by knowing the client
+    (η²).
+    """
     y = federation.train.y.reshape(len(federation.train), -1).astype(np.float64)
-    means = np.add.reduceat(y, federation.train.offsets[:-1], axis=0) / federation.train.sizes[:, None]
+    means = (
+        np.add.reduceat(y, federation.train.offsets[:-1], axis=0) / federation.train.sizes[:, None]
+    )
     total = ((y - y.mean(0)) ** 2).sum()
     between = (federation.train.sizes[:, None] * (means - y.mean(0)) ** 2).sum()
     return float(between / total) if total > 0 else 0.0
@@ -128,11 +175,13 @@ def client_names(federation: Federation) -> list[str]:
     return [str(n) for n in names] if names else [str(k) for k in range(federation.clients)]
 
 
-# ---- pictures ---------------------------------------------------------------------------------------------------------------------------
+# ---- pictures ------------------------------------------------------------------------------------
 
 
 def _cells(federation: Federation) -> tuple[NDArray[np.int64], list[str], str]:
-    """Training samples per client and label; in regression per client and tenth of the target's values."""
+    """Training samples per client and label; in regression per client and tenth of the target's
+    values.
+    """
     if federation.task == "classification":
         names = federation.facts.get("labels") or range(federation.classes)
         return federation.label_counts(), [str(n) for n in names], "label"
@@ -148,24 +197,33 @@ def _ticks(axis: Any, names: list[str], most: int) -> None:
     """At most so many names on an axis, evenly chosen."""
     step = -(-len(names) // most)
     places = range(0, len(names), step)
-    axis.set_ticks(list(places), [names[i] if len(names[i]) <= 18 else names[i][:17] + "…" for i in places])
+    axis.set_ticks(
+        list(places), [names[i] if len(names[i]) <= 18 else names[i][:17] + "…" for i in places]
+    )
 
 
 def heat_map(federation: Federation) -> bytes:
-    """A PNG: how many training samples of each label each client has (darker is more, white is none), and how many in all."""
+    """A PNG: how many training samples of each label each client has (darker is more, white is
+    none), and how many in all.
+    """
     from matplotlib.colors import LogNorm, Normalize
     from matplotlib.figure import Figure
 
     counts, columns, what = _cells(federation)
     names = client_names(federation)
     n, c = counts.shape
-    figure = Figure(figsize=(min(14, 5.5 + 0.28 * c), min(16, max(3.2, 1.6 + 0.2 * n))), layout="constrained")
+    figure = Figure(
+        figsize=(min(14, 5.5 + 0.28 * c), min(16, max(3.2, 1.6 + 0.2 * n))), layout="constrained"
+    )
     grid, bars = figure.subplots(1, 2, sharey=True, width_ratios=[3, 1])
     most, least = int(counts.max()), int(counts[counts > 0].min())
-    # Counts that differ by orders of magnitude need a logarithmic scale; where they do not, it would hide what differs.
+    # Counts that differ by orders of magnitude need a logarithmic scale; where they do not, it
+    # would hide what differs.
     norm = LogNorm(least, most) if most > 20 * least else Normalize(0, most)
     shown = np.ma.masked_equal(counts, 0)  # white
-    picture = grid.imshow(shown, aspect="auto", interpolation="nearest", cmap="viridis_r", norm=norm)
+    picture = grid.imshow(
+        shown, aspect="auto", interpolation="nearest", cmap="viridis_r", norm=norm
+    )
     _ticks(grid.yaxis, names, 40)
     _ticks(grid.xaxis, columns, 32)
     grid.tick_params(axis="x", rotation=90 if max(map(len, columns)) > 3 else 0, labelsize=8)
@@ -175,7 +233,12 @@ def heat_map(federation: Federation) -> bytes:
     grid.set_title(f"{federation.name}: training samples per client and {what}", fontsize=10)
     bar = figure.colorbar(picture, ax=grid, pad=0.01, aspect=40)
     if isinstance(norm, LogNorm):
-        ticks = [base * 10**power for power in range(7) for base in (1, 2, 5) if least <= base * 10**power <= most]
+        ticks = [
+            base * 10**power
+            for power in range(7)
+            for base in (1, 2, 5)
+            if least <= base * 10**power <= most
+        ]
         bar.ax.yaxis.minorticks_off()
         bar.set_ticks(ticks, labels=[f"{t:,}" for t in ticks])
     left = np.zeros(n)
@@ -187,19 +250,33 @@ def heat_map(federation: Federation) -> bytes:
     bars.set_xlabel("samples")
     bars.tick_params(axis="y", labelleft=False)
     bars.tick_params(axis="x", labelsize=8)
-    bars.legend(fontsize=7, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, frameon=False, handlelength=1, columnspacing=0.8)
+    bars.legend(
+        fontsize=7,
+        loc="lower center",
+        bbox_to_anchor=(0.5, 1.0),
+        ncols=3,
+        frameon=False,
+        handlelength=1,
+        columnspacing=0.8,
+    )
     return _png(figure)
 
 
 def graph_drawing(federation: Federation, graph: Graph) -> bytes:
-    """A PNG: clients on a circle, beside those they resemble (by most frequent label); lines are couplings, thicker where stronger."""
+    """A PNG: clients on a circle, beside those they resemble (by most frequent label); lines are
+    couplings, thicker where stronger.
+    """
     from matplotlib import colormaps
     from matplotlib.collections import LineCollection
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
     n = federation.clients
-    main = federation.label_counts().argmax(1) if federation.task == "classification" else np.zeros(n, np.int64)
+    main = (
+        federation.label_counts().argmax(1)
+        if federation.task == "classification"
+        else np.zeros(n, np.int64)
+    )
     order = np.argsort(main, kind="stable")
     angle = np.empty(n)
     angle[order] = 2 * np.pi * np.arange(n) / n
@@ -215,10 +292,24 @@ def graph_drawing(federation: Federation, graph: Graph) -> bytes:
         strength = min(0.9, max(0.05, 250 / len(weight)))
         colours = np.tile([0.25, 0.25, 0.3, 1.0], (len(weight), 1))
         colours[:, 3] = strength * relative
-        axes.add_collection(LineCollection(list(np.stack([points[rows], points[columns]], 1)), colors=colours, linewidths=0.4 + 1.2 * relative))
+        axes.add_collection(
+            LineCollection(
+                list(np.stack([points[rows], points[columns]], 1)),
+                colors=colours,
+                linewidths=0.4 + 1.2 * relative,
+            )
+        )
     palette = colormaps["tab20"]
     size = 30 + 170 * federation.train.sizes / federation.train.sizes.max()
-    axes.scatter(points[:, 0], points[:, 1], s=size, c=[palette(int(m) % 20) for m in main], zorder=3, edgecolors="white", linewidths=0.6)
+    axes.scatter(
+        points[:, 0],
+        points[:, 1],
+        s=size,
+        c=[palette(int(m) % 20) for m in main],
+        zorder=3,
+        edgecolors="white",
+        linewidths=0.6,
+    )
     if n <= 60:
         for k, name in enumerate(client_names(federation)):
             flip = np.cos(angle[k]) < 0
@@ -234,10 +325,18 @@ def graph_drawing(federation: Federation, graph: Graph) -> bytes:
     labels = federation.facts.get("labels") or range(federation.classes)
     if federation.task == "classification" and federation.classes <= 20:
         handles = [
-            Line2D([], [], marker="o", linestyle="", color=palette(i), label=str(name)[:18]) for i, name in enumerate(labels) if (main == i).any()
+            Line2D([], [], marker="o", linestyle="", color=palette(i), label=str(name)[:18])
+            for i, name in enumerate(labels)
+            if (main == i).any()
         ]
         axes.legend(
-            handles=handles, title="most frequent label", fontsize=8, title_fontsize=8, loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False
+            handles=handles,
+            title="most frequent label",
+            fontsize=8,
+            title_fontsize=8,
+            loc="center left",
+            bbox_to_anchor=(1.02, 0.5),
+            frameon=False,
         )
     axes.set_title(f"{federation.name}: {graph.describe()}", fontsize=9)
     axes.set_xlim(-1.3, 1.3)
@@ -255,20 +354,36 @@ def _png(figure: Any) -> bytes:
 
 def page(description: Description, pictures: dict[str, bytes]) -> str:
     """One self-contained HTML page: the numbers and the pictures (title → PNG)."""
-    rows = "".join(f"<tr><th>{html.escape(k)}</th><td>{html.escape(v)}</td></tr>" for k, v in description.rows())
+    rows = "".join(
+        f"<tr><th>{html.escape(k)}</th><td>{html.escape(v)}</td></tr>"
+        for k, v in description.rows()
+    )
     shown = "".join(
-        f'<h2>{html.escape(title)}</h2><img alt="{html.escape(title)}" src="data:image/png;base64,{base64.b64encode(png).decode()}">'
+        f'<h2>{html.escape(title)}</h2><img alt="{html.escape(title)}"'
+        f' src="data:image/png;base64,{base64.b64encode(png).decode()}">'
         for title, png in pictures.items()
     )
-    warning = f"<p><strong>{html.escape(description.warning)}</strong></p>" if description.warning else ""
-    style = "body{font-family:sans-serif;margin:2em;max-width:80em}th{text-align:left;padding-right:1.5em;font-weight:600}img{max-width:100%}"
+    warning = (
+        f"<p><strong>{html.escape(description.warning)}</strong></p>" if description.warning else ""
+    )
+    style = (
+        "body{font-family:sans-serif;margin:2em;max-width:80em}"
+        "th{text-align:left;padding-right:1.5em;font-weight:600}img{max-width:100%}"
+    )
     title = html.escape(description.name)
-    head = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title><style>{style}</style>'
+    head = (
+        '<!doctype html><html lang="en"><meta'
+        f' charset="utf-8"><title>{title}</title><style>{style}</style>'
+    )
     return f"{head}<h1>{title}</h1><table>{rows}</table>{warning}{shown}</html>\n"
 
 
-def write(folder: Path, stem: str, federation: Federation, graph: Graph | None = None) -> list[Path]:
-    """Write `stem`.png, with a graph `stem`-graph.png, and `stem`.html that holds them all; the paths written."""
+def write(
+    folder: Path, stem: str, federation: Federation, graph: Graph | None = None
+) -> list[Path]:
+    """Write `stem`.png, with a graph `stem`-graph.png, and `stem`.html that holds them all; the
+    paths written.
+    """
     pictures = {"clients and labels": (f"{stem}.png", heat_map(federation))}
     if graph is not None:
         pictures[f"{graph.name} graph"] = (f"{stem}-graph.png", graph_drawing(federation, graph))
@@ -278,18 +393,29 @@ def write(folder: Path, stem: str, federation: Federation, graph: Graph | None =
         (folder / name).write_bytes(png)
         written.append(folder / name)
     file = folder / f"{stem}.html"
-    file.write_text(page(describe(federation), {title: png for title, (_, png) in pictures.items()}), encoding="utf-8")
+    file.write_text(
+        page(describe(federation), {title: png for title, (_, png) in pictures.items()}),
+        encoding="utf-8",
+    )
     return [*written, file]
 
 
-def client_rows(federation: Federation, description: Description, most: int) -> list[tuple[str, list[int], str]]:
-    """Per client (at most so many): its name, its samples by split, and its labels with their training samples."""
+def client_rows(
+    federation: Federation, description: Description, most: int
+) -> list[tuple[str, list[int], str]]:
+    """Per client (at most so many): its name, its samples by split, and its labels with their
+    training samples.
+    """
     names = client_names(federation)
     labels = [str(n) for n in federation.facts.get("labels") or range(federation.classes)]
     counts = federation.label_counts() if federation.task == "classification" else None
     rows = []
     for k in range(min(most, federation.clients)):
-        held = "" if counts is None else ", ".join(f"{labels[c]}: {counts[k, c]}" for c in np.flatnonzero(counts[k]))
+        held = (
+            ""
+            if counts is None
+            else ", ".join(f"{labels[c]}: {counts[k, c]}" for c in np.flatnonzero(counts[k]))
+        )
         rows.append((names[k], [int(description.sizes[s][k]) for s in SPLITS], held))
     if federation.clients > most:
         rows.append((f"… {federation.clients - most} more", [], ""))

@@ -1,4 +1,6 @@
-"""EMNIST: handwritten letters and digits, in the variants "byclass" (62 classes) and "balanced" (47)."""
+"""EMNIST: handwritten letters and digits, in the variants "byclass" (62 classes) and "balanced"
+(47).
+"""
 
 from __future__ import annotations
 
@@ -7,11 +9,11 @@ import string
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.core.options import option
 from coterie.data.base import source
 from coterie.data.files import Download, Published
 from coterie.data.idx import load_idx
 from coterie.data.labelled import Pictures, check_labels
-from coterie.options import option
 
 COUNTS = {"byclass": (697_932, 116_323), "balanced": (112_800, 18_800)}
 NAMES = {
@@ -21,11 +23,17 @@ NAMES = {
 
 
 def _files(variant: str) -> tuple[str, ...]:
-    return tuple(f"emnist-{variant}-{part}-{kind}" for part in ("train", "test") for kind in ("images-idx3-ubyte", "labels-idx1-ubyte"))
+    return tuple(
+        f"emnist-{variant}-{part}-{kind}"
+        for part in ("train", "test")
+        for kind in ("images-idx3-ubyte", "labels-idx1-ubyte")
+    )
 
 
 def published(variant: str) -> Published:
-    """NIST publishes one zip (of gzip files) for all variants, without a checksum; the MD5 is the one that torchvision checks."""
+    """NIST publishes one zip (of gzip files) for all variants, without a checksum; the MD5 is the
+    one that torchvision checks.
+    """
     archive = Download(
         ("https://biometrics.nist.gov/cs_links/EMNIST/gzip.zip",),
         "emnist-gzip.zip",
@@ -33,17 +41,27 @@ def published(variant: str) -> Published:
         {f"{f}.gz": None for v in COUNTS for f in _files(v)},
     )
     home = "https://www.nist.gov/itl/products-and-services/emnist-dataset"
-    return Published(f"EMNIST ({variant})", _files(variant), ("emnist", "emnist/gzip", "EMNIST/raw", "gzip"), home, (archive,))
+    return Published(
+        f"EMNIST ({variant})",
+        _files(variant),
+        ("emnist", "emnist/gzip", "EMNIST/raw", "gzip"),
+        home,
+        (archive,),
+    )
 
 
 @source("emnist")
 class Emnist(Pictures):
-    """EMNIST: handwritten characters; by default the lp-proj paper's 248 clients with 10 of 62 classes and 2,000 samples."""
+    """EMNIST: handwritten characters; by default the lp-proj paper's 248 clients with 10 of 62
+    classes and 2,000 samples.
+    """
 
     variant: str = option("byclass", "which published variant", choices=("byclass", "balanced"))
     clients: int = option(248, "number of clients", symbol="N", low=1)
     labels: int = option(10, "splits 'labels' and 'fedu': labels per client", low=1)
-    mean_size: int = option(2000, "keep about so many samples per client on average (0: all)", low=0)
+    mean_size: int = option(
+        2000, "keep about so many samples per client on average (0: all)", low=0
+    )
 
     @property
     def names(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -51,6 +69,13 @@ class Emnist(Pictures):
 
     def pictures(self) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
         # The published pictures lie on their side; transposed they stand like MNIST's.
-        x, y = load_idx(f"emnist-{self.variant}", published(self.variant), COUNTS[self.variant], self.data_dir, self.download, transposed=True)
+        x, y = load_idx(
+            f"emnist-{self.variant}",
+            published(self.variant),
+            COUNTS[self.variant],
+            self.data_dir,
+            self.download,
+            transposed=True,
+        )
         check_labels("EMNIST", y, len(self.names))
         return x, y

@@ -1,4 +1,7 @@
-"""What each client has: packed arrays, one per split, with offsets. No padding, no Python object per client."""
+"""What each client has: packed arrays, one per split, with offsets.
+
+No padding, no Python object per client.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.errors import InvalidInput
+from coterie.core.errors import InvalidInput
 
 Task = Literal["classification", "regression"]
 SPLITS = ("train", "validation", "test")
@@ -17,7 +20,9 @@ SPLITS = ("train", "validation", "test")
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """The samples of all clients, one after the other: client k owns rows offsets[k] … offsets[k+1] − 1."""
+    """The samples of all clients, one after the other: client k owns rows offsets[k] … offsets[k+1]
+    − 1.
+    """
 
     x: NDArray[Any]
     y: NDArray[Any]
@@ -41,17 +46,22 @@ def pack(parts: Sequence[tuple[NDArray[Any], NDArray[Any]]]) -> Split:
         raise InvalidInput("a federation needs at least 1 client, but 0 were given.")
     for k, (x, y) in enumerate(parts):
         if len(x) != len(y):
-            raise InvalidInput(f"client {k} has {len(x)} inputs but {len(y)} targets; they must be as many.")
+            raise InvalidInput(
+                f"client {k} has {len(x)} inputs but {len(y)} targets; they must be as many."
+            )
     offsets = np.concatenate([[0], np.cumsum([len(x) for x, _ in parts])]).astype(np.int64)
-    return Split(np.concatenate([x for x, _ in parts]), np.concatenate([y for _, y in parts]), offsets)
+    return Split(
+        np.concatenate([x for x, _ in parts]), np.concatenate([y for _, y in parts]), offsets
+    )
 
 
 @dataclasses.dataclass(frozen=True)
 class Federation:
     """The data of N clients.
 
-    `train` must hold at least one sample of every client; `validation` and `test` may be empty for some (they are then left out of
-    means, and named). Inputs are floating point; targets are class numbers 0 … classes−1, or floating point for regression.
+    `train` must hold at least one sample of every client; `validation` and `test` may be empty for
+    some (they are then left out of means, and named). Inputs are floating point; targets are class
+    numbers 0 … classes−1, or floating point for regression.
     """
 
     name: str
@@ -69,35 +79,63 @@ class Federation:
         empty = np.flatnonzero(self.train.sizes == 0)
         if len(empty):
             raise InvalidInput(
-                f"client {empty[0]} of {self.name!r} has no training samples (so have {len(empty)} in all); every client needs at least 1."
+                f"client {empty[0]} of {self.name!r} has no training samples (so have {len(empty)}"
+                " in all); every client needs at least 1."
             )
         shapes = [s.x.shape[1:] for s in self.splits if len(s)]
         if any(shape != shapes[0] for shape in shapes):
             raise InvalidInput(
-                f"train, validation and test of {self.name!r} have inputs of different shapes ({', '.join(map(str, shapes))}); they must agree."
+                f"train, validation and test of {self.name!r} have inputs of different shapes"
+                f" ({', '.join(map(str, shapes))}); they must agree."
             )
         if len({s.offsets.shape for s in self.splits}) != 1:
-            raise InvalidInput(f"train, validation and test of {self.name!r} have different numbers of clients; they must agree.")
+            raise InvalidInput(
+                f"train, validation and test of {self.name!r} have different numbers of clients;"
+                " they must agree."
+            )
 
     def _check(self, split: str, s: Split) -> None:
         where = f"the {split} split of {self.name!r}"
         o = s.offsets
-        if o.ndim != 1 or len(o) < 2 or o[0] != 0 or np.any(np.diff(o) < 0) or o[-1] != len(s.x) or len(s.x) != len(s.y):
-            raise InvalidInput(f"{where} has offsets that do not cover its {len(s.x)} inputs and {len(s.y)} targets from 0 upwards.")
+        if (
+            o.ndim != 1
+            or len(o) < 2
+            or o[0] != 0
+            or np.any(np.diff(o) < 0)
+            or o[-1] != len(s.x)
+            or len(s.x) != len(s.y)
+        ):
+            raise InvalidInput(
+                f"{where} has offsets that do not cover its {len(s.x)} inputs and {len(s.y)}"
+                " targets from 0 upwards."
+            )
         if not np.issubdtype(s.x.dtype, np.floating):
-            raise InvalidInput(f"{where} has inputs of type {s.x.dtype}; they must be floating point.")
+            raise InvalidInput(
+                f"{where} has inputs of type {s.x.dtype}; they must be floating point."
+            )
         if not np.isfinite(s.x).all():
             row = int(np.flatnonzero(~np.isfinite(s.x.reshape(len(s.x), -1)).all(1))[0])
             owner = int(np.searchsorted(o, row, "right")) - 1
-            raise InvalidInput(f"{where} has NaN or infinity in sample {row - int(o[owner])} of client {owner}; inputs must be finite.")
+            raise InvalidInput(
+                f"{where} has NaN or infinity in sample {row - int(o[owner])} of client {owner};"
+                " inputs must be finite."
+            )
         if self.task == "classification":
             if not np.issubdtype(s.y.dtype, np.integer):
-                raise InvalidInput(f"{where} has targets of type {s.y.dtype}; class numbers must be whole numbers.")
+                raise InvalidInput(
+                    f"{where} has targets of type {s.y.dtype}; class numbers must be whole numbers."
+                )
             if len(s.y) and (s.y.min() < 0 or s.y.max() >= self.classes):
                 wrong = int(s.y.min() if s.y.min() < 0 else s.y.max())
-                raise InvalidInput(f"{where} has the label {wrong}, but labels must be from 0 to {self.classes - 1}.")
+                raise InvalidInput(
+                    f"{where} has the label {wrong}, but labels must be from 0 to"
+                    f" {self.classes - 1}."
+                )
         elif not np.issubdtype(s.y.dtype, np.floating) or not np.isfinite(s.y).all():
-            raise InvalidInput(f"{where} has targets that are not finite floating-point numbers, as regression needs.")
+            raise InvalidInput(
+                f"{where} has targets that are not finite floating-point numbers, as regression"
+                " needs."
+            )
 
     @property
     def splits(self) -> tuple[Split, Split, Split]:
@@ -122,7 +160,11 @@ class Federation:
     def subset(self, clients: NDArray[Any]) -> Federation:
         """Some of the clients, in the order given; facts that are one per client go along."""
         facts = {
-            key: [value[int(k)] for k in clients] if isinstance(value, list) and len(value) == self.clients else value
+            key: (
+                [value[int(k)] for k in clients]
+                if isinstance(value, list) and len(value) == self.clients
+                else value
+            )
             for key, value in self.facts.items()
         }
         parts = (pack([split.client(int(k)) for k in clients]) for split in self.splits)
@@ -137,7 +179,9 @@ class Federation:
         return counts
 
     def majority_score(self) -> NDArray[np.float64]:
-        """Per client, the test accuracy of always answering its most frequent training class (NaN without test data)."""
+        """Per client, the test accuracy of always answering its most frequent training class (NaN
+        without test data).
+        """
         best = self.label_counts().argmax(1)
         owner = np.repeat(np.arange(self.clients), self.test.sizes)
         hits = np.bincount(owner, self.test.y == best[owner], self.clients)
@@ -151,23 +195,34 @@ class Federation:
             y = s.y.astype(dtype) if self.task == "regression" else s.y
             return Split(s.x.astype(dtype), y, s.offsets)
 
-        return dataclasses.replace(self, train=cast(self.train), validation=cast(self.validation), test=cast(self.test))
+        return dataclasses.replace(
+            self, train=cast(self.train), validation=cast(self.validation), test=cast(self.test)
+        )
 
 
 def cut(
-    client: NDArray[np.integer[Any]], *, validation: float = 0.1, test: float = 0.25, seed: int = 0, whole_train: bool = False
+    client: NDArray[np.integer[Any]],
+    *,
+    validation: float = 0.1,
+    test: float = 0.25,
+    seed: int = 0,
+    whole_train: bool = False,
 ) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
     """Rows and offsets of train, validation and test, given who owns each row (−1: nobody).
 
-    Each client's rows are shuffled by `seed` and cut once, so the three are disjoint by construction. A client always keeps at least one
-    training sample; with very few samples its validation or test part may be empty. Shares are rounded to the nearest whole number;
-    with `whole_train`, as the papers' scripts do, the part that is not for testing is rounded down.
+    Each client's rows are shuffled by `seed` and cut once, so the three are disjoint by
+    construction. A client always keeps at least one training sample; with very few samples its
+    validation or test part may be empty. Shares are rounded to the nearest whole number; with
+    `whole_train`, as the papers' scripts do, the part that is not for testing is rounded down.
     """
     for label, value in (("validation", validation), ("test", test)):
         if not 0 <= value < 1:
             raise InvalidInput(f"the {label} share is {value!r}, but must be a number ≥ 0 and < 1.")
     if validation + test >= 1:
-        raise InvalidInput(f"the validation and test shares add up to {validation + test:g}, but must leave something to train on (< 1).")
+        raise InvalidInput(
+            f"the validation and test shares add up to {validation + test:g}, but must leave"
+            " something to train on (< 1)."
+        )
     rng = np.random.default_rng([seed, 0x5EED])
     order = rng.permutation(len(client))
     order = order[client[order] >= 0]
@@ -175,10 +230,16 @@ def cut(
     owners = client[order]
     n = int(owners.max()) + 1 if len(owners) else 0
     if n == 0:
-        raise InvalidInput("no sample is assigned to any client; a federation needs at least 1 client.")
+        raise InvalidInput(
+            "no sample is assigned to any client; a federation needs at least 1 client."
+        )
     sizes = np.bincount(owners, minlength=n)
     starts = np.concatenate([[0], np.cumsum(sizes)])
-    tests = sizes - np.floor(sizes * (1 - test) + 1e-9).astype(int) if whole_train else np.round(sizes * test).astype(int)
+    tests = (
+        sizes - np.floor(sizes * (1 - test) + 1e-9).astype(int)
+        if whole_train
+        else np.round(sizes * test).astype(int)
+    )
     tests = np.minimum(tests, np.maximum(sizes - 1, 0))
     vals = np.minimum(np.round(sizes * validation).astype(int), np.maximum(sizes - tests - 1, 0))
     place = np.arange(len(order)) - starts[owners]
@@ -204,14 +265,21 @@ def from_arrays(
     seed: int = 0,
     facts: dict[str, Any] | None = None,
 ) -> Federation:
-    """A Federation from flat arrays and the number of the client that owns each row (−1: nobody, the row is left out).
+    """A Federation from flat arrays and the number of the client that owns each row (−1: nobody,
+    the row is left out).
 
-    Each client's rows are shuffled by `seed` and cut into train, validation and test, disjoint by construction (see `cut`).
+    Each client's rows are shuffled by `seed` and cut into train, validation and test, disjoint by
+    construction (see `cut`).
     """
     if len(x) != len(y) or len(x) != len(client):
-        raise InvalidInput(f"there are {len(x)} inputs, {len(y)} targets and {len(client)} client numbers; they must be as many.")
+        raise InvalidInput(
+            f"there are {len(x)} inputs, {len(y)} targets and {len(client)} client numbers; they"
+            " must be as many."
+        )
     if not np.any(client >= 0):
-        raise InvalidInput(f"{name!r} assigns no sample to any client; a federation needs at least 1 client.")
+        raise InvalidInput(
+            f"{name!r} assigns no sample to any client; a federation needs at least 1 client."
+        )
     if classes is None:
         classes = int(y.max()) + 1 if task == "classification" and len(y) else 0
     pieces = cut(client, validation=validation, test=test, seed=seed)
@@ -230,6 +298,12 @@ def warn_without_test(federation: Federation) -> str:
     if not missing:
         return ""
     names = federation.facts.get("clients")
-    shown = ", ".join(str(names[k]) if names else str(k) for k in missing[:8]) + (f" and {len(missing) - 8} more" if len(missing) > 8 else "")
-    who, verb = ("Clients", "have no test data and are") if len(missing) != 1 else ("Client", "has no test data and is")
+    shown = ", ".join(str(names[k]) if names else str(k) for k in missing[:8]) + (
+        f" and {len(missing) - 8} more" if len(missing) > 8 else ""
+    )
+    who, verb = (
+        ("Clients", "have no test data and are")
+        if len(missing) != 1
+        else ("Client", "has no test data and is")
+    )
     return f"{who} {shown} of {federation.name!r} {verb} left out of means."

@@ -1,4 +1,6 @@
-"""Where published files lie: a folder the user names, COTERIE_DATA, the user cache; otherwise they are downloaded into the cache."""
+"""Where published files lie: a folder the user names, COTERIE_DATA, the user cache; otherwise they
+are downloaded into the cache.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from coterie.core.errors import InvalidInput
 from coterie.data.download import Corrupt, DownloadFailed, fetch
-from coterie.errors import InvalidInput
 
 BROKEN = (EOFError, zlib.error, gzip.BadGzipFile, zipfile.BadZipFile, tarfile.TarError)
 """What Python raises on compressed files that are cut short or damaged."""
@@ -25,14 +27,21 @@ BROKEN = (EOFError, zlib.error, gzip.BadGzipFile, zipfile.BadZipFile, tarfile.Ta
 
 @dataclasses.dataclass(frozen=True)
 class Download:
-    """One file on a server. An archive names the members to take out of it, each with its SHA-256 where that is known."""
+    """One file on a server.
+
+    An archive names the members to take out of it, each with its SHA-256 where that is known.
+    """
 
     urls: tuple[str, ...]
     file: str
     hash: str | None = None
-    """`sha256:…`, or `md5:…` where the publisher gives only that; None if only the members can be checked."""
+    """`sha256:…`, or `md5:…` where the publisher gives only that; None if only the members can be
+    checked.
+    """
     members: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
-    """For an archive: path under the data set's folder (its end is looked for in the archive) → SHA-256 of the content."""
+    """For an archive: path under the data set's folder (its end is looked for in the archive) →
+    SHA-256 of the content.
+    """
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,11 +86,20 @@ def either(path: Path) -> Path | None:
     return None
 
 
-def search(published: Published, data_dir: str | None, names: Iterable[str] | None = None, *, partial: bool = False) -> dict[str, Path]:
-    """The first folder that holds all of the files (with `partial`: any of them), as name → path; empty if there is none."""
+def search(
+    published: Published,
+    data_dir: str | None,
+    names: Iterable[str] | None = None,
+    *,
+    partial: bool = False,
+) -> dict[str, Path]:
+    """The first folder that holds all of the files (with `partial`: any of them), as name → path;
+    empty if there is none.
+    """
     wanted = tuple(names or published.files)
     for root in roots(data_dir):
-        # A folder named by hand may be the data set's own folder; shared roots hold many sets, some with the same file names.
+        # A folder named by hand may be the data set's own folder; shared roots hold many sets, some
+        # with the same file names.
         own = ("",) if data_dir and root == Path(data_dir).expanduser() else ()
         for folder in (*published.folders, *own):
             found = {name: path for name in wanted if (path := either(root / folder / name))}
@@ -90,12 +108,20 @@ def search(published: Published, data_dir: str | None, names: Iterable[str] | No
     return {}
 
 
-def locate(published: Published, data_dir: str | None = None, *, download: bool = True) -> dict[str, Path]:
-    """Paths of all files of a data set, downloaded first if they are nowhere; one sentence if that cannot be."""
+def locate(
+    published: Published, data_dir: str | None = None, *, download: bool = True
+) -> dict[str, Path]:
+    """Paths of all files of a data set, downloaded first if they are nowhere; one sentence if that
+    cannot be.
+    """
     found = search(published, data_dir)
     if found:
         return found
-    why = "downloading is switched off" if published.downloads else "they cannot be downloaded automatically"
+    why = (
+        "downloading is switched off"
+        if published.downloads
+        else "they cannot be downloaded automatically"
+    )
     if download and published.downloads:
         folder = cache_root() / published.folders[0]
         try:
@@ -107,13 +133,16 @@ def locate(published: Published, data_dir: str | None = None, *, download: bool 
     raise missing(published, data_dir, why)
 
 
-def missing(published: Published, data_dir: str | None, why: str, names: Iterable[str] | None = None) -> InvalidInput:
+def missing(
+    published: Published, data_dir: str | None, why: str, names: Iterable[str] | None = None
+) -> InvalidInput:
     """The sentence for absent files: which, where to put them, where they are published."""
     root = Path(data_dir) if data_dir else Path(os.environ.get("COTERIE_DATA") or cache_root())
     files = ", ".join(names or published.files)
     return InvalidInput(
-        f"{published.title} is not on this machine ({why}): put {files} (plain or .gz) into {root / published.folders[0]}, "
-        f"or name their folder with data_dir or COTERIE_DATA; they are published at {published.home} ."
+        f"{published.title} is not on this machine ({why}): put {files} (plain or .gz) into"
+        f" {root / published.folders[0]}, or name their folder with data_dir or COTERIE_DATA; they"
+        f" are published at {published.home} ."
     )
 
 
@@ -122,12 +151,16 @@ def _fetch(item: Download, folder: Path) -> None:
         if either(folder / item.file) is None:
             fetch(item.urls, item.file, folder, item.hash)
         return
-    archive = fetch(item.urls, item.file, folder, item.hash, lambda path: _unpack(path, item.members, folder))
+    archive = fetch(
+        item.urls, item.file, folder, item.hash, lambda path: _unpack(path, item.members, folder)
+    )
     archive.unlink()
 
 
 def _unpack(archive: Path, members: Mapping[str, str | None], folder: Path) -> None:
-    """Take the named members out of a zip or tar archive, checked; nothing else of it is written anywhere."""
+    """Take the named members out of a zip or tar archive, checked; nothing else of it is written
+    anywhere.
+    """
     try:
         with archive.open("rb") as source:
             for name, data in _members(source, members):
@@ -156,7 +189,9 @@ def _members(source: IO[bytes], members: Iterable[str]) -> Iterator[tuple[str, b
         names = zipped.namelist()
         inner = [n for n in names if n.endswith(".zip")]
         if inner and not any(n.endswith(wanted[0]) for n in names):
-            yield from _members(io.BytesIO(zipped.read(inner[0])), wanted)  # UCI wraps the authors' zip into one of its own
+            yield from _members(
+                io.BytesIO(zipped.read(inner[0])), wanted
+            )  # UCI wraps the authors' zip into one of its own
             return
         for name in wanted:
             yield name, zipped.read(_pick(names, name))
@@ -172,7 +207,9 @@ def _pick(names: list[str], wanted: str) -> str:
 
 @contextmanager
 def atomic(path: Path) -> Iterator[IO[bytes]]:
-    """Write under another name and rename at the end, so that a killed process leaves no half file behind."""
+    """Write under another name and rename at the end, so that a killed process leaves no half file
+    behind.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:

@@ -1,4 +1,6 @@
-"""A data set as people name it on a command line: `mnist clients=20 split=labels`, or the path of a table."""
+"""A data set as people name it on a command line: `mnist clients=20 split=labels`, or the path of a
+table.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from coterie.core.errors import InvalidInput
+from coterie.core.options import Declared
 from coterie.data.base import SOURCES, get_source
 from coterie.data.federation import Federation
-from coterie.errors import InvalidInput
-from coterie.options import Declared
 
 
 def parse_value(text: str) -> bool | int | float | str | None:
@@ -30,10 +32,13 @@ def parse_value(text: str) -> bool | int | float | str | None:
     return text
 
 
-def parse_options(pairs: Sequence[str], known: Mapping[str, Declared] | None = None) -> dict[str, Any]:
+def parse_options(
+    pairs: Sequence[str], known: Mapping[str, Declared] | None = None
+) -> dict[str, Any]:
     """`["clients=20", "split=labels"]` as a dictionary; dashes in names may stand for underscores.
 
-    Options that `known` declares as text stay text even if they look like numbers: a column may be called "1".
+    Options that `known` declares as text stay text even if they look like numbers: a column may be
+    called "1".
     """
     options: dict[str, Any] = {}
     for pair in pairs:
@@ -47,7 +52,9 @@ def parse_options(pairs: Sequence[str], known: Mapping[str, Declared] | None = N
 
 
 def load_named(name: str, pairs: Sequence[str], seed: int) -> Federation:
-    """The federation of a data set's name, or of the path of a table or folder, with options given as key=value."""
+    """The federation of a data set's name, or of the path of a table or folder, with options given
+    as key=value.
+    """
     path = Path(name).expanduser()
     own: dict[str, Any] = {}
     if name not in SOURCES and path.exists():

@@ -1,4 +1,6 @@
-"""What sources of labelled samples share: how they are split into clients, cut, thinned and scaled."""
+"""What sources of labelled samples share: how they are split into clients, cut, thinned and
+scaled.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +10,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.core.errors import InvalidInput
+from coterie.core.options import option
 from coterie.data import partition
 from coterie.data.base import Source
 from coterie.data.federation import Federation, Split, cut, without_test
 from coterie.data.scaling import Scaling, fit, standardise
-from coterie.errors import InvalidInput
-from coterie.options import option
 
 SPLITS = ("labels", "fedu", "pfedme", "dirichlet", "iid")
 HONEST_VALIDATION = 0.1
@@ -21,41 +23,97 @@ HONEST_VALIDATION = 0.1
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Prepared(Source):
-    """Options of every source whose files are published: where they lie, how clients' samples are cut and scaled."""
+    """Options of every source whose files are published: where they lie, how clients' samples are
+    cut and scaled.
+    """
 
-    data_dir: str | None = option(None, "folder with the published files (else COTERIE_DATA, then the user cache, then a download)")
+    data_dir: str | None = option(
+        None,
+        "folder with the published files (else COTERIE_DATA, then the user cache, then a download)",
+    )
     download: bool = option(True, "fetch files that are nowhere on this machine")
     protocol: str = option(
-        "honest", "'paper': scaled as in the papers (over test data too), no validation part, train rounded down", choices=("honest", "paper")
+        "honest",
+        "'paper': scaled as in the papers (over test data too), no validation part, train rounded"
+        " down",
+        choices=("honest", "paper"),
     )
-    standardise: bool = option(True, "zero mean and unit variance per feature, fitted on training data")
-    validation: float | None = option(None, "share of each client's samples for validation (0.1; protocol 'paper': 0)", low=0, high=0.9, static=True)
-    test: float = option(0.25, "share of each client's samples for testing", low=0, high=0.9, static=True)
+    standardise: bool = option(
+        True, "zero mean and unit variance per feature, fitted on training data"
+    )
+    validation: float | None = option(
+        None,
+        "share of each client's samples for validation (0.1; protocol 'paper': 0)",
+        low=0,
+        high=0.9,
+        static=True,
+    )
+    test: float = option(
+        0.25, "share of each client's samples for testing", low=0, high=0.9, static=True
+    )
     downsample: float = option(
-        1.0, "share of its training samples that a down-sampled client keeps (FedU: 0.2; 1: no down-sampling)", above=0, high=1, static=True
+        1.0,
+        "share of its training samples that a down-sampled client keeps (FedU: 0.2; 1: no"
+        " down-sampling)",
+        above=0,
+        high=1,
+        static=True,
     )
-    downsample_clients: float = option(0.5, "share of the clients that are down-sampled", low=0, high=1, static=True)
+    downsample_clients: float = option(
+        0.5, "share of the clients that are down-sampled", low=0, high=1, static=True
+    )
 
     @property
     def paper(self) -> bool:
         return self.protocol == "paper"
 
     def assemble(
-        self, x: NDArray[Any], y: NDArray[Any], owner: NDArray[Any], seed: int, *, classes: int, facts: dict[str, Any], scaling: Scaling | None
+        self,
+        x: NDArray[Any],
+        y: NDArray[Any],
+        owner: NDArray[Any],
+        seed: int,
+        *,
+        classes: int,
+        facts: dict[str, Any],
+        scaling: Scaling | None,
     ) -> Federation:
-        """Cut into train, validation and test, thin, and scale: by `scaling` under protocol 'paper', else as fitted on training data."""
-        validation = self.validation if self.validation is not None else 0.0 if self.paper else HONEST_VALIDATION
-        pieces = cut(owner, validation=validation, test=self.test, seed=seed, whole_train=self.paper)
-        # Rows are picked before they become floating point: pictures are bytes, a quarter of the traffic.
-        train, held_out, tested = (Split(x[rows].astype(np.float32), y[rows].astype(np.int32), offsets) for rows, offsets in pieces)
-        made = Federation(self.name, train, held_out, tested, classes=classes, facts={**facts, "protocol": self.protocol})
+        """Cut into train, validation and test, thin, and scale: by `scaling` under protocol
+        'paper', else as fitted on training data.
+        """
+        validation = (
+            self.validation
+            if self.validation is not None
+            else 0.0
+            if self.paper
+            else HONEST_VALIDATION
+        )
+        pieces = cut(
+            owner, validation=validation, test=self.test, seed=seed, whole_train=self.paper
+        )
+        # Rows are picked before they become floating point: pictures are bytes, a quarter of the
+        # traffic.
+        train, held_out, tested = (
+            Split(x[rows].astype(np.float32), y[rows].astype(np.int32), offsets)
+            for rows, offsets in pieces
+        )
+        made = Federation(
+            self.name,
+            train,
+            held_out,
+            tested,
+            classes=classes,
+            facts={**facts, "protocol": self.protocol},
+        )
         if self.downsample < 1:
             made = partition.downsample(made, self.downsample, self.downsample_clients, seed)
         if self.paper:
             for s in made.splits:
                 if scaling is not None:
                     scaling(s.x, out=s.x)
-            made.facts["scaling"] = "as in the paper, over the whole set" if scaling is not None else "as published"
+            made.facts["scaling"] = (
+                "as in the paper, over the whole set" if scaling is not None else "as published"
+            )
         elif self.standardise:
             made = standardise(made, in_place=True)
         else:
@@ -73,10 +131,18 @@ class Labelled(Prepared):
     clients: int = option(100, "number of clients", symbol="N", low=1)
     split: str = option("labels", "how samples are given to clients", choices=SPLITS)
     labels: int = option(2, "splits 'labels' and 'fedu': labels per client", low=1)
-    alpha: float = option(0.1, "split 'dirichlet': small is unequal, large is alike", symbol="α", above=0, static=True)
-    sizes: str = option("equal", "splits 'labels' and 'iid': how the clients' sizes differ", choices=partition.SIZES)
-    spread: float = option(1.0, "log-normal sizes: standard deviation of the logarithm", low=0, static=True)
-    exponent: float = option(1.5, "power-law sizes: P(size > s) falls as s^−exponent", above=0, static=True)
+    alpha: float = option(
+        0.1, "split 'dirichlet': small is unequal, large is alike", symbol="α", above=0, static=True
+    )
+    sizes: str = option(
+        "equal", "splits 'labels' and 'iid': how the clients' sizes differ", choices=partition.SIZES
+    )
+    spread: float = option(
+        1.0, "log-normal sizes: standard deviation of the logarithm", low=0, static=True
+    )
+    exponent: float = option(
+        1.5, "power-law sizes: P(size > s) falls as s^−exponent", above=0, static=True
+    )
     mean_size: int = option(0, "keep about so many samples per client on average (0: all)", low=0)
     minimum: int = option(10, "splits 'dirichlet' and 'iid': the fewest samples of a client", low=1)
 
@@ -90,11 +156,15 @@ class Labelled(Prepared):
         elif self.split == "dirichlet":
             owner = partition.dirichlet(y, self.clients, self.alpha, rng, minimum=self.minimum)
         else:
-            weights = partition.size_weights(self.sizes, self.clients, rng, spread=self.spread, exponent=self.exponent)
+            weights = partition.size_weights(
+                self.sizes, self.clients, rng, spread=self.spread, exponent=self.exponent
+            )
             if self.split == "iid":
                 owner = partition.iid(len(y), weights, rng, minimum=self.minimum)
             else:
-                owner = partition.labels_per_client(y, self.clients, self.labels, self.labels, rng, weights=weights)
+                owner = partition.labels_per_client(
+                    y, self.clients, self.labels, self.labels, rng, weights=weights
+                )
         return partition.thin(owner, y, self.mean_size, rng) if self.mean_size else owner
 
 
@@ -104,7 +174,11 @@ class Pictures(Labelled):
 
     names: ClassVar[tuple[str, ...]] = ()
 
-    shape: str = option("flat", "'flat': one row of numbers per picture; 'image': height × width × channels", choices=("flat", "image"))
+    shape: str = option(
+        "flat",
+        "'flat': one row of numbers per picture; 'image': height × width × channels",
+        choices=("flat", "image"),
+    )
 
     def pictures(self) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
         """All pictures (samples, height, width, channels) and labels, training file first."""
@@ -119,7 +193,15 @@ class Pictures(Labelled):
         if self.shape == "flat":
             x = x.reshape(len(x), -1)
         scaling = self.paper_scaling(x) if self.paper else None
-        made = self.assemble(x, y, self.owners(y, seed), seed, classes=len(self.names), facts={"labels": list(self.names)}, scaling=scaling)
+        made = self.assemble(
+            x,
+            y,
+            self.owners(y, seed),
+            seed,
+            classes=len(self.names),
+            facts={"labels": list(self.names)},
+            scaling=scaling,
+        )
         if not self.paper and not self.standardise:
             for s in made.splits:
                 np.divide(s.x, np.float32(255), out=s.x)
@@ -130,5 +212,6 @@ class Pictures(Labelled):
 def check_labels(title: str, y: NDArray[Any], classes: int) -> None:
     if len(y) and int(y.max()) >= classes:
         raise InvalidInput(
-            f"the files of {title} hold the label {int(y.max())}, but its labels are 0 to {classes - 1}; they are not its published ones."
+            f"the files of {title} hold the label {int(y.max())}, but its labels are 0 to"
+            f" {classes - 1}; they are not its published ones."
         )

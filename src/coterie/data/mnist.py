@@ -7,18 +7,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.core.options import option
 from coterie.data.base import source
 from coterie.data.files import Download, Published
 from coterie.data.idx import load_idx
 from coterie.data.labelled import SPLITS, Pictures, check_labels
-from coterie.options import option
 
-FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+FILES = (
+    "train-images-idx3-ubyte",
+    "train-labels-idx1-ubyte",
+    "t10k-images-idx3-ubyte",
+    "t10k-labels-idx1-ubyte",
+)
 COUNTS = (60_000, 10_000)
 
 
 def _downloads(bases: tuple[str, ...], hashes: tuple[str, ...]) -> tuple[Download, ...]:
-    return tuple(Download(tuple(f"{base}/{f}.gz" for base in bases), f"{f}.gz", h) for f, h in zip(FILES, hashes, strict=True))
+    return tuple(
+        Download(tuple(f"{base}/{f}.gz" for base in bases), f"{f}.gz", h)
+        for f, h in zip(FILES, hashes, strict=True)
+    )
 
 
 MNIST = Published(
@@ -27,7 +35,10 @@ MNIST = Published(
     ("mnist", "MNIST/raw"),
     "http://yann.lecun.com/exdb/mnist/ (mirror: https://ossci-datasets.s3.amazonaws.com/mnist/)",
     _downloads(
-        ("https://ossci-datasets.s3.amazonaws.com/mnist", "https://storage.googleapis.com/cvdf-datasets/mnist"),
+        (
+            "https://ossci-datasets.s3.amazonaws.com/mnist",
+            "https://storage.googleapis.com/cvdf-datasets/mnist",
+        ),
         (
             "sha256:440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
             "sha256:3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
@@ -74,9 +85,22 @@ class Mnist(Pictures):
 
 @source("fashion-mnist")
 class FashionMnist(Pictures):
-    """Fashion-MNIST: 70,000 pictures of clothes; by default the lp-proj paper's 100 clients with 2 labels and 480 samples."""
+    """Fashion-MNIST: 70,000 pictures of clothes; by default the lp-proj paper's 100 clients with 2
+    labels and 480 samples.
+    """
 
-    names = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
+    names = (
+        "T-shirt/top",
+        "Trouser",
+        "Pullover",
+        "Dress",
+        "Coat",
+        "Sandal",
+        "Shirt",
+        "Sneaker",
+        "Bag",
+        "Ankle boot",
+    )
 
     mean_size: int = option(480, "keep about so many samples per client on average (0: all)", low=0)
 
@@ -88,7 +112,10 @@ class FashionMnist(Pictures):
 
     def _balanced(self, y: NDArray[Any]) -> None:
         """MNIST's files have the same names; its classes are not balanced, these are."""
-        from coterie.errors import InvalidInput
+        from coterie.core.errors import InvalidInput
 
         if len(set(np.bincount(y, minlength=len(self.names)).tolist())) != 1:
-            raise InvalidInput("the files found for Fashion-MNIST have classes of different sizes, so they are not its published ones (MNIST's?).")
+            raise InvalidInput(
+                "the files found for Fashion-MNIST have classes of different sizes, so they are not"
+                " its published ones (MNIST's?)."
+            )

@@ -1,7 +1,8 @@
 """Who owns which sample: rules that split one labelled data set into clients.
 
-Every rule gives one number per sample, the client that owns it (−1: nobody), so no sample can be in two places. Rules draw from the
-generator they are given; the two that repeat a published draw seed generators of their own. None touches numpy's or Python's global state.
+Every rule gives one number per sample, the client that owns it (−1: nobody), so no sample can be in
+two places. Rules draw from the generator they are given; the two that repeat a published draw seed
+generators of their own. None touches numpy's or Python's global state.
 """
 
 from __future__ import annotations
@@ -14,18 +15,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.core.errors import InvalidInput, unknown
 from coterie.data.federation import Federation, Split
-from coterie.errors import InvalidInput, unknown
 
 Owners = NDArray[np.int64]
 SIZES = ("equal", "log-normal", "power-law")
 
 
-# ---- how much each client gets ----------------------------------------------------------------------------------------------------------
+# ---- how much each client gets -------------------------------------------------------------------
 
 
-def size_weights(kind: str, clients: int, rng: np.random.Generator, *, spread: float = 1.0, exponent: float = 1.5) -> NDArray[np.float64]:
-    """Relative sizes of the clients: all alike, exp(spread · N(0, 1)), or Pareto, P(weight > w) = w^−exponent."""
+def size_weights(
+    kind: str, clients: int, rng: np.random.Generator, *, spread: float = 1.0, exponent: float = 1.5
+) -> NDArray[np.float64]:
+    """Relative sizes of the clients: all alike, exp(spread · N(0, 1)), or Pareto, P(weight > w) =
+    w^−exponent.
+    """
     if clients < 1:
         raise InvalidInput(f"the number of clients is {clients}, but must be a whole number ≥ 1.")
     if kind == "equal":
@@ -34,13 +39,16 @@ def size_weights(kind: str, clients: int, rng: np.random.Generator, *, spread: f
         return np.exp(spread * rng.standard_normal(clients))
     if kind == "power-law":
         if not exponent > 0:
-            raise InvalidInput(f"the exponent of the power law is {exponent!r}, but must be a number > 0.")
+            raise InvalidInput(
+                f"the exponent of the power law is {exponent!r}, but must be a number > 0."
+            )
         return np.asarray((1.0 - rng.random(clients)) ** (-1.0 / exponent))
     raise unknown("the size rule", kind, SIZES)
 
 
 def apportion(total: int, weights: NDArray[Any], minimum: int = 1) -> NDArray[np.int64]:
-    """Share `total` out in whole numbers ∝ weights (largest remainders), nobody below `minimum`; the sum is exactly `total`.
+    """Share `total` out in whole numbers ∝ weights (largest remainders), nobody below `minimum`;
+    the sum is exactly `total`.
 
     >>> apportion(10, np.array([1.0, 1.0, 7.0]), minimum=2)
     array([2, 2, 6])
@@ -48,11 +56,14 @@ def apportion(total: int, weights: NDArray[Any], minimum: int = 1) -> NDArray[np
     n = len(weights)
     if n * minimum > total:
         what = f"{n} clients with at least {minimum} sample{'s' if minimum != 1 else ''} each"
-        raise InvalidInput(f"{what} are asked for, but there are only {total} samples; use fewer clients.")
+        raise InvalidInput(
+            f"{what} are asked for, but there are only {total} samples; use fewer clients."
+        )
     weights = np.asarray(weights, np.float64)
     sizes = np.full(n, minimum, np.int64)
     free = np.ones(n, bool)
-    # Those whose share is below the minimum get the minimum; what is left is shared among the others, until nobody falls below.
+    # Those whose share is below the minimum get the minimum; what is left is shared among the
+    # others, until nobody falls below.
     while free.any():
         left = total - minimum * int((~free).sum())
         share = left * weights / weights[free].sum()
@@ -68,19 +79,25 @@ def apportion(total: int, weights: NDArray[Any], minimum: int = 1) -> NDArray[np
     return sizes
 
 
-# ---- who gets what ----------------------------------------------------------------------------------------------------------------------
+# ---- who gets what -------------------------------------------------------------------------------
 
 
 def natural(values: Sequence[Any] | NDArray[Any]) -> tuple[Owners, list[str]]:
-    """One client per distinct value (a subject, a sensor, a site), in sorted order: the owners and the clients' names."""
+    """One client per distinct value (a subject, a sensor, a site), in sorted order: the owners and
+    the clients' names.
+    """
     names, owner = np.unique(np.asarray(values), return_inverse=True)
     return owner.reshape(-1).astype(np.int64), [str(name) for name in names]
 
 
-def iid(samples: int, weights: NDArray[Any], rng: np.random.Generator, *, minimum: int = 1) -> Owners:
+def iid(
+    samples: int, weights: NDArray[Any], rng: np.random.Generator, *, minimum: int = 1
+) -> Owners:
     """Samples dealt at random, in amounts ∝ weights."""
     owner = np.empty(samples, np.int64)
-    owner[rng.permutation(samples)] = np.repeat(np.arange(len(weights)), apportion(samples, weights, minimum))
+    owner[rng.permutation(samples)] = np.repeat(
+        np.arange(len(weights)), apportion(samples, weights, minimum)
+    )
     return owner
 
 
@@ -96,15 +113,20 @@ def labels_per_client(
 ) -> Owners:
     """The owner of each sample when every client holds between `fewest` and `most` of the classes.
 
-    Classes are dealt in turn, so each is held by about as many clients as any other; each class's samples are then shared among its
-    holders: ∝ the clients' `weights` if given, else equally (`spread` = 0) or in proportions exp(spread · N(0, 1)) drawn per class.
-    Every holder of a class gets at least one sample of it.
+    Classes are dealt in turn, so each is held by about as many clients as any other; each class's
+    samples are then shared among its holders: ∝ the clients' `weights` if given, else equally
+    (`spread` = 0) or in proportions exp(spread · N(0, 1)) drawn per class. Every holder of a class
+    gets at least one sample of it.
     """
     classes = np.unique(y)
     if not 1 <= fewest <= most:
-        raise InvalidInput(f"labels per client run from {fewest} to {most}; they must satisfy 1 ≤ fewest ≤ most.")
+        raise InvalidInput(
+            f"labels per client run from {fewest} to {most}; they must satisfy 1 ≤ fewest ≤ most."
+        )
     if most > len(classes):
-        raise InvalidInput(f"{most} labels per client are asked for, but the data has only {len(classes)} labels.")
+        raise InvalidInput(
+            f"{most} labels per client are asked for, but the data has only {len(classes)} labels."
+        )
     _enough(len(y), clients, 1)
     counts = rng.integers(fewest, most + 1, clients)
     holders: dict[int, list[int]] = {int(c): [] for c in classes}
@@ -119,23 +141,32 @@ def labels_per_client(
         if not owners:
             continue
         if len(owners) > len(rows):
-            raise InvalidInput(f"class {c} has {len(rows)} samples but {len(owners)} clients hold it; use fewer clients or labels.")
+            raise InvalidInput(
+                f"class {c} has {len(rows)} samples but {len(owners)} clients hold it; use fewer"
+                " clients or labels."
+            )
         if weights is not None:
             owner[rows] = np.repeat(owners, apportion(len(rows), weights[owners]))
             continue
         share = np.exp(spread * rng.standard_normal(len(owners)))
-        cuts = np.floor(np.cumsum(share / share.sum()) * (len(rows) - len(owners)) + 1e-9).astype(int) + np.arange(1, len(owners) + 1)
+        cuts = np.floor(np.cumsum(share / share.sum()) * (len(rows) - len(owners)) + 1e-9).astype(
+            int
+        ) + np.arange(1, len(owners) + 1)
         cuts[-1] = len(rows)
         for k, part in zip(owners, np.split(rows, cuts[:-1]), strict=True):
             owner[part] = k
     return owner
 
 
-def dirichlet(y: NDArray[Any], clients: int, alpha: float, rng: np.random.Generator, *, minimum: int = 1) -> Owners:
-    """Dir_N(α): each class is shared among all clients in proportions drawn from a symmetric Dirichlet distribution.
+def dirichlet(
+    y: NDArray[Any], clients: int, alpha: float, rng: np.random.Generator, *, minimum: int = 1
+) -> Owners:
+    """Dir_N(α): each class is shared among all clients in proportions drawn from a symmetric
+    Dirichlet distribution.
 
-    Small α gives a class to few clients, large α to all alike. It is drawn once: clients left below `minimum` are then filled up with
-    random samples of whoever is largest at that moment, so the rule always ends (redrawing until all are large enough may not).
+    Small α gives a class to few clients, large α to all alike. It is drawn once: clients left below
+    `minimum` are then filled up with random samples of whoever is largest at that moment, so the
+    rule always ends (redrawing until all are large enough may not).
     """
     if not alpha > 0:
         raise InvalidInput(f"alpha is {alpha!r}, but must be a number > 0.")
@@ -144,7 +175,9 @@ def dirichlet(y: NDArray[Any], clients: int, alpha: float, rng: np.random.Genera
     for c in np.unique(y):
         rows = rng.permutation(np.flatnonzero(y == c))
         share = rng.dirichlet(np.full(clients, alpha))
-        if not np.isfinite(share).all() or share.sum() <= 0:  # α so small that every proportion underflows: one client takes all
+        if (
+            not np.isfinite(share).all() or share.sum() <= 0
+        ):  # α so small that every proportion underflows: one client takes all
             share = np.zeros(clients)
             share[rng.integers(clients)] = 1.0
         cuts = np.round(np.cumsum(share / share.sum()) * len(rows)).astype(int)
@@ -153,7 +186,8 @@ def dirichlet(y: NDArray[Any], clients: int, alpha: float, rng: np.random.Genera
     for k in np.flatnonzero(sizes < minimum):
         while sizes[k] < minimum:
             rich = int(sizes.argmax())
-            # While somebody is below the minimum somebody is above it (there are enough samples), so this is at least 1.
+            # While somebody is below the minimum somebody is above it (there are enough samples),
+            # so this is at least 1.
             spare = min(minimum - int(sizes[k]), int(sizes[rich]) - minimum)
             owner[rng.choice(np.flatnonzero(owner == rich), spare, replace=False)] = k
             sizes[rich] -= spare
@@ -162,11 +196,16 @@ def dirichlet(y: NDArray[Any], clients: int, alpha: float, rng: np.random.Genera
 
 
 def thin(owner: Owners, y: NDArray[Any], mean: int, rng: np.random.Generator) -> Owners:
-    """Keep about `mean` samples per client (every client the same share of what it has, at least one of each label it holds)."""
+    """Keep about `mean` samples per client (every client the same share of what it has, at least
+    one of each label it holds).
+    """
     n = int(owner.max()) + 1
     share = mean * n / max(int((owner >= 0).sum()), 1)
     if share > 1:
-        raise InvalidInput(f"{mean} samples per client are asked for, but there are only {int((owner >= 0).sum()) // n} for each of the {n} clients.")
+        raise InvalidInput(
+            f"{mean} samples per client are asked for, but there are only"
+            f" {int((owner >= 0).sum()) // n} for each of the {n} clients."
+        )
     kept = owner.copy()
     for k in range(n):
         rows = np.flatnonzero(owner == k)
@@ -184,15 +223,19 @@ def _enough(samples: int, clients: int, minimum: int) -> None:
         raise InvalidInput(f"the number of clients is {clients}, but must be a whole number ≥ 1.")
     if samples < clients * minimum:
         each = "" if minimum == 1 else f" with at least {minimum} each"
-        raise InvalidInput(f"{clients} clients{each} are asked for, but the data has only {samples} samples.")
+        raise InvalidInput(
+            f"{clients} clients{each} are asked for, but the data has only {samples} samples."
+        )
 
 
-# ---- the papers' splits -----------------------------------------------------------------------------------------------------------------
+# ---- the papers' splits --------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
 class Growth:
-    """How much of a label a client of the FedU recipe takes after its first ten: ⌊p⌋ · U{factor} + U{wide} + plus."""
+    """How much of a label a client of the FedU recipe takes after its first ten: ⌊p⌋ · U{factor} +
+    U{wide} + plus.
+    """
 
     wide: tuple[int, int] = (10, 100)
     factor: tuple[int, int] | None = (1, 10)
@@ -208,27 +251,37 @@ FEDU_CIFAR = Growth(wide=(300, 600), factor=None, plus=0)
 FIRST = 10
 
 
-def fedu(y: NDArray[Any], clients: int = 100, labels: int = 2, growth: Growth = FEDU_MNIST, seed: int = 1) -> Owners:
-    """The split behind Table II of the FedU paper (MNIST: 61,866 samples over 100 clients, mean 618.66, standard deviation 343.8).
+def fedu(
+    y: NDArray[Any], clients: int = 100, labels: int = 2, growth: Growth = FEDU_MNIST, seed: int = 1
+) -> Owners:
+    """The split behind Table II of the FedU paper (MNIST: 61,866 samples over 100 clients, mean
+    618.66, standard deviation 343.8).
 
-    Client u has the labels u, u + 1, … (mod classes). Of each it takes first 10 samples, then an amount made of a log-normal(0, 2)
-    table and uniform numbers; an amount that would not leave a sample of the label over is skipped. Samples of a label are handed out
-    in the order of the data. With 20 clients or fewer the amounts are doubled. The draw is the papers' own (numpy's legacy generator
-    and Python's, both with seed 1), so it does not depend on the run's seed. With `FEDU_CIFAR`, 20 clients and 3 labels it is the
-    paper's CIFAR-10 split (54,572 samples, mean 2,729, standard deviation 851.4).
+    Client u has the labels u, u + 1, … (mod classes). Of each it takes first 10 samples, then an
+    amount made of a log-normal(0, 2) table and uniform numbers; an amount that would not leave a
+    sample of the label over is skipped. Samples of a label are handed out in the order of the data.
+    With 20 clients or fewer the amounts are doubled. The draw is the papers' own (numpy's legacy
+    generator and Python's, both with seed 1), so it does not depend on the run's seed. With
+    `FEDU_CIFAR`, 20 clients and 3 labels it is the paper's CIFAR-10 split (54,572 samples, mean
+    2,729, standard deviation 851.4).
     """
     classes, y = np.unique(y, return_inverse=True)
     c = len(classes)
     if clients < 10 or clients % 10:
         raise InvalidInput(f"clients is {clients}, but the split 'fedu' needs a multiple of 10.")
     if labels > c:
-        raise InvalidInput(f"{labels} labels per client are asked for, but the data has only {c} labels.")
+        raise InvalidInput(
+            f"{labels} labels per client are asked for, but the data has only {c} labels."
+        )
     counts = np.bincount(y, minlength=c)
     pairs = [(u, j, (u + j) % c) for u in range(clients) for j in range(labels)]
     taken = FIRST * np.bincount([label for _, _, label in pairs], minlength=c)
     if np.any(taken > counts) or np.any(counts <= clients):
         short = int(np.argmin(counts - np.maximum(taken, clients + 1)))
-        raise InvalidInput(f"label {classes[short]} has {counts[short]} samples, too few for {clients} clients of the split 'fedu'.")
+        raise InvalidInput(
+            f"label {classes[short]} has {counts[short]} samples, too few for {clients} clients of"
+            " the split 'fedu'."
+        )
     legacy, draw = np.random.RandomState(seed), random.Random(seed)  # the published draw
     table = legacy.lognormal(0, 2.0, (c, clients, labels))
     table = (counts - clients)[:, None, None] * table / table.sum((1, 2), keepdims=True)
@@ -242,22 +295,32 @@ def fedu(y: NDArray[Any], clients: int = 100, labels: int = 2, growth: Growth = 
 
 
 def pfedme(y: NDArray[Any], clients: int = 20, seed: int = 1) -> Owners:
-    """pFedMe's MNIST split for 20 clients with 2 labels each; with a quarter for testing, 1,165 to 3,834 training samples per client.
+    """pFedMe's MNIST split for 20 clients with 2 labels each; with a quarter for testing, 1,165 to
+    3,834 training samples per client.
 
-    Each label is cut into as many parts as it has holders: all but the last from U{total//(holders+1) … total//2 − 1} of what is left
-    (numpy's legacy generator, seed 1). These are the published sizes, to the sample: where the authors' script loses one sample of every
-    label that was given out before (an offset that became true/false), we lose it too. In that script, however, all clients of a label
-    take their samples from its *start*, so clients share samples, between one's training and another's test data as well; here no sample
-    is used twice. For that, client u has the labels 2u and 2u + 1 (mod 10), which is the order of the parts, instead of u and u + 1.
+    Each label is cut into as many parts as it has holders: all but the last from
+    U{total//(holders+1) … total//2 − 1} of what is left (numpy's legacy generator, seed 1). These
+    are the published sizes, to the sample: where the authors' script loses one sample of every
+    label that was given out before (an offset that became true/false), we lose it too. In that
+    script, however, all clients of a label take their samples from its *start*, so clients share
+    samples, between one's training and another's test data as well; here no sample is used twice.
+    For that, client u has the labels 2u and 2u + 1 (mod 10), which is the order of the parts,
+    instead of u and u + 1.
     """
     classes, y = np.unique(y, return_inverse=True)
     c = len(classes)
     if c % 2 or (2 * clients) % c or clients < 1:
-        raise InvalidInput(f"clients is {clients}, but the split 'pfedme' needs 2 · clients to be a multiple of the {c} labels (an even number).")
+        raise InvalidInput(
+            f"clients is {clients}, but the split 'pfedme' needs 2 · clients to be a multiple of"
+            f" the {c} labels (an even number)."
+        )
     holders = 2 * clients // c
     counts = np.bincount(y, minlength=c)
     if counts.min() < 2 ** (holders + 2):
-        raise InvalidInput(f"a label has only {counts.min()} samples, too few for {clients} clients of the split 'pfedme'.")
+        raise InvalidInput(
+            f"a label has only {counts.min()} samples, too few for {clients} clients of the split"
+            " 'pfedme'."
+        )
     legacy = np.random.RandomState(seed)  # the published draw
     parts = np.empty((c, holders), np.int64)
     for label in range(c):
@@ -268,13 +331,23 @@ def pfedme(y: NDArray[Any], clients: int = 20, seed: int = 1) -> Owners:
         parts[label, -1] = left
     given = np.zeros(c, bool)
     if c > 4:
-        given[4] = True  # the offset they start from is "is sample l a nine?", true for the fifth image of MNIST
+        given[4] = (
+            # the offset they start from is "is sample l a nine?", true for the fifth image of MNIST
+            True
+        )
     lost = np.zeros((clients, 2), np.int64)
     for u in range(clients):
         for j in range(2):
             lost[u, j], given[(u + j) % c] = given[(u + j) % c], True
     flat = parts.T.reshape(clients, 2)
-    return _hand_out(y, [((2 * u + j) % c, u, int(flat[u, j] - lost[u, j])) for u in range(clients) for j in range(2)])
+    return _hand_out(
+        y,
+        [
+            ((2 * u + j) % c, u, int(flat[u, j] - lost[u, j]))
+            for u in range(clients)
+            for j in range(2)
+        ],
+    )
 
 
 def _hand_out(y: NDArray[Any], plan: list[tuple[int, int, int]]) -> Owners:
@@ -288,19 +361,28 @@ def _hand_out(y: NDArray[Any], plan: list[tuple[int, int, int]]) -> Owners:
     return owner
 
 
-# ---- fewer data for some ----------------------------------------------------------------------------------------------------------------
+# ---- fewer data for some -------------------------------------------------------------------------
 
 
-def downsample(federation: Federation, share: float = 0.2, clients: float = 0.5, seed: int = 0) -> Federation:
-    """FedU's down-sampling: a part of the clients keeps only `share` of its training data (at least one sample).
+def downsample(
+    federation: Federation, share: float = 0.2, clients: float = 0.5, seed: int = 0
+) -> Federation:
+    """FedU's down-sampling: a part of the clients keeps only `share` of its training data (at least
+    one sample).
 
-    Which clients and which samples depends on `seed` and the clients' sizes alone, so it is the same for every method.
-    `facts["downsampled"]` lists the clients. Validation and test data stay.
+    Which clients and which samples depends on `seed` and the clients' sizes alone, so it is the
+    same for every method. `facts["downsampled"]` lists the clients. Validation and test data stay.
     """
     if not 0 < share <= 1:
-        raise InvalidInput(f"the share of data that down-sampled clients keep is {share!r}, but must be a number > 0 and ≤ 1.")
+        raise InvalidInput(
+            f"the share of data that down-sampled clients keep is {share!r}, but must be a number >"
+            " 0 and ≤ 1."
+        )
     if not 0 <= clients <= 1:
-        raise InvalidInput(f"the share of clients that are down-sampled is {clients!r}, but must be a number ≥ 0 and ≤ 1.")
+        raise InvalidInput(
+            f"the share of clients that are down-sampled is {clients!r}, but must be a number ≥ 0"
+            " and ≤ 1."
+        )
     rng = np.random.default_rng([seed, 0xD043])
     n, train = federation.clients, federation.train
     poor = np.sort(rng.permutation(n)[: round(n * clients)])
@@ -310,5 +392,9 @@ def downsample(federation: Federation, share: float = 0.2, clients: float = 0.5,
         drop = rng.permutation(size)[max(1, round(share * size)) :]
         keep[int(train.offsets[k]) + drop] = False
     sizes = np.add.reduceat(keep, train.offsets[:-1])
-    smaller = Split(train.x[keep], train.y[keep], np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64))
-    return dataclasses.replace(federation, train=smaller, facts={**federation.facts, "downsampled": [int(k) for k in poor]})
+    smaller = Split(
+        train.x[keep], train.y[keep], np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    )
+    return dataclasses.replace(
+        federation, train=smaller, facts={**federation.facts, "downsampled": [int(k) for k in poor]}
+    )

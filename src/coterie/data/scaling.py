@@ -41,8 +41,12 @@ def moments(x: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 
 
 def fit(x: NDArray[Any], *, extra: float = 0.0) -> Scaling:
-    """Zero mean, unit variance. A feature that never varies in `x` is only centred: dividing by almost nothing would make whatever small
-    value it takes elsewhere enormous. `extra` is added to the standard deviation (the papers: 0.001)."""
+    """Zero mean, unit variance.
+
+    A feature that never varies in `x` is only centred: dividing by almost nothing would make
+    whatever small value it takes elsewhere enormous. `extra` is added to the standard deviation
+    (the papers: 0.001).
+    """
     mean, deviation = moments(x)
     if extra:
         scale = deviation + extra
@@ -53,7 +57,9 @@ def fit(x: NDArray[Any], *, extra: float = 0.0) -> Scaling:
 
 
 def standardise(federation: Federation, *, in_place: bool = False) -> Federation:
-    """Zero mean and unit variance per feature, fitted on the training rows of all clients together; the same map for all three splits."""
+    """Zero mean and unit variance per feature, fitted on the training rows of all clients together;
+    the same map for all three splits.
+    """
     scaling = fit(federation.train.x)
 
     def apply(s: Split) -> Split:
@@ -61,4 +67,6 @@ def standardise(federation: Federation, *, in_place: bool = False) -> Federation
 
     train, validation, test = (apply(s) for s in federation.splits)
     facts = {**federation.facts, "scaling": "per feature, fitted on training data"}
-    return dataclasses.replace(federation, train=train, validation=validation, test=test, facts=facts)
+    return dataclasses.replace(
+        federation, train=train, validation=validation, test=test, facts=facts
+    )

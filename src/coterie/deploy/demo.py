@@ -1,6 +1,8 @@
-"""`coterie deploy-demo`: a real federation on this machine, from keys to the final models, with a client killed in the middle.
+"""`coterie deploy-demo`: a real federation on this machine, from keys to the final models, with a
+client killed in the middle.
 
-Everything goes through the commands a user would type, each in a process of its own; what they write stays in the folder, to look at and to copy.
+Everything goes through the commands a user would type, each in a process of its own; what they
+write stays in the folder, to look at and to copy.
 """
 
 from __future__ import annotations
@@ -24,19 +26,22 @@ from rich.table import Table
 from safetensors.numpy import load_file
 
 from coterie import load
+from coterie.core.errors import CoterieError
+from coterie.core.files import make_folder, write_text
 from coterie.coupling.graph import from_matrix
 from coterie.data.federation import Federation
 from coterie.deploy.plan import Plan, Problem
 from coterie.deploy.ports import free_port, free_ports
 from coterie.deploy.site import save_own
-from coterie.engine.files import make_folder, write_text
-from coterie.engine.run import tensors
 from coterie.engine.simulate import Simulator, drive
-from coterie.errors import CoterieError
 from coterie.report.units import bytes_text
+from coterie.runs.run import tensors
 
 Say = Callable[[str], None]
-HUB_METHODS: dict[str, dict[str, Any]] = {"lp-proj-1": {"dsub": 20, "local_rounds": 2, "inner_steps": 5}, "fedu": {"local_steps": 10}}
+HUB_METHODS: dict[str, dict[str, Any]] = {
+    "lp-proj-1": {"dsub": 20, "local_rounds": 2, "inner_steps": 5},
+    "fedu": {"local_steps": 10},
+}
 PEER_METHODS: dict[str, dict[str, Any]] = {"dfedu": {"local_steps": 10}}
 EDGES = {(0, 1): 1.0, (1, 2): 1.0, (2, 3): 1.0, (3, 4): 1.0, (4, 0): 1.0, (1, 3): 0.5}
 """A ring of five with a chord."""
@@ -55,7 +60,9 @@ class Row:
     method: str
     name: str
     difference: float
-    """Largest difference between its models and the simulator's, relative to the largest number of the model."""
+    """Largest difference between its models and the simulator's, relative to the largest number of
+    the model.
+    """
     up: int
     down: int
     simulated_up: int
@@ -74,7 +81,11 @@ class Processes:
     def start(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
         with (self.folder / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "coterie", *arguments], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                [sys.executable, "-m", "coterie", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
         self.running[name] = process
         return process
@@ -112,21 +123,33 @@ def processes(folder: Path) -> Iterator[Processes]:
 
 
 def _coterie(*arguments: str) -> None:
-    done = subprocess.run([sys.executable, "-m", "coterie", *arguments], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "coterie", *arguments], capture_output=True, text=True, check=False
+    )
     if done.returncode:
-        raise DemoFailed(f"`coterie {' '.join(arguments[:2])}` failed: {(done.stderr or done.stdout).strip()[-300:]}")
+        raise DemoFailed(
+            f"`coterie {' '.join(arguments[:2])}` failed:"
+            f" {(done.stderr or done.stdout).strip()[-300:]}"
+        )
 
 
 def _keys(folder: Path, names: Sequence[str], role: str) -> None:
     """A CA and an identity for everybody, valid on this machine only."""
-    from coterie.deploy import keys
+    from coterie.deploy.keys import authority as keys
 
     keys.init(folder, "demo")
     for name in names:
         keys.issue(folder, name, ["localhost"], ["127.0.0.1"], role=role)
 
 
-def _plan(name: str, method: str, options: dict[str, Any], clients: list[str] | int, fed: Federation, rounds: int) -> Plan:
+def _plan(
+    name: str,
+    method: str,
+    options: dict[str, Any],
+    clients: list[str] | int,
+    fed: Federation,
+    rounds: int,
+) -> Plan:
     return Plan.from_config(
         {
             "name": name,
@@ -140,11 +163,19 @@ def _plan(name: str, method: str, options: dict[str, Any], clients: list[str] | 
     )
 
 
-def _wait(what: str, until: Callable[[], bool], seconds: float, process: subprocess.Popen[bytes] | None = None) -> None:
+def _wait(
+    what: str,
+    until: Callable[[], bool],
+    seconds: float,
+    process: subprocess.Popen[bytes] | None = None,
+) -> None:
     end = time.monotonic() + seconds
     while not until():
         if process is not None and process.poll() is not None and not until():
-            raise DemoFailed(f"while waiting for {what} a process ended with code {process.returncode}; see the logs.")
+            raise DemoFailed(
+                f"while waiting for {what} a process ended with code {process.returncode}; see the"
+                " logs."
+            )
         if time.monotonic() > end:
             raise DemoFailed(f"{what} did not come within {seconds:.0f} s; see the logs.")
         time.sleep(0.2)
@@ -164,7 +195,14 @@ def _simulated(plan: Plan, fed: Federation, graph: Any) -> Simulator:
     return simulator
 
 
-def _rows(plan: Plan, fed: Federation, graph: Any, names: Sequence[str], folders: Sequence[Path], bill: Any) -> list[Row]:
+def _rows(
+    plan: Plan,
+    fed: Federation,
+    graph: Any,
+    names: Sequence[str],
+    folders: Sequence[Path],
+    bill: Any,
+) -> list[Row]:
     simulator = _simulated(plan, fed, graph)
     expected = simulator.ledger.rows()
     scores = simulator.evaluate().scores["test"].score[0]
@@ -177,7 +215,18 @@ def _rows(plan: Plan, fed: Federation, graph: Any, names: Sequence[str], folders
                 worst = max(worst, float(np.abs(found[key] - value).max() / np.abs(value).max()))
         mine, theirs = bill(k), expected[expected[:, 1] == k]
         up, down = (int(n) for n in mine)
-        out.append(Row(plan.method.title, name, worst, up, down, int(theirs[:, 2].sum()), int(theirs[:, 3].sum()), float(scores[k])))
+        out.append(
+            Row(
+                plan.method.title,
+                name,
+                worst,
+                up,
+                down,
+                int(theirs[:, 2].sum()),
+                int(theirs[:, 3].sum()),
+                float(scores[k]),
+            )
+        )
     return out
 
 
@@ -187,11 +236,14 @@ def with_hub(folder: Path, rounds: int, say: Say) -> list[Row]:
     fed = load("digits", clients=3)
     names = [f"site-{k}" for k in range(3)]
     _keys(folder / "keys", names, "client")
-    from coterie.deploy import keys
+    from coterie.deploy.keys import authority as keys
 
     keys.issue(folder / "keys", "hub", ["localhost"], ["127.0.0.1"], role="hub")
     port = free_port()
-    plans = {method: _plan(method, method, options, names, fed, rounds) for method, options in HUB_METHODS.items()}
+    plans = {
+        method: _plan(method, method, options, names, fed, rounds)
+        for method, options in HUB_METHODS.items()
+    }
     for method, plan in plans.items():
         write_text(folder / f"{method}.toml", plan.to_toml())
     sites: dict[str, list[Path]] = {name: [] for name in names}
@@ -211,32 +263,71 @@ def with_hub(folder: Path, rounds: int, say: Say) -> list[Row]:
             }
             write_text(own / f"{method}.site.toml", tomli_w.dumps(site))
             sites[name].append(own / f"{method}.site.toml")
-    say("Keys, plans and three clients' folders are made; bringing up the hub (TLS, registered nodes only) and the clients …")
+    say(
+        "Keys, plans and three clients' folders are made; bringing up the hub (TLS, registered"
+        " nodes only) and the clients …"
+    )
     rows = []
     with processes(folder / "logs") as running:
-        hub = running.start("hub", "hub", "up", "--keys", str(folder / "keys"), "--folder", str(folder / "hub"), "--port", str(port))
+        hub = running.start(
+            "hub",
+            "hub",
+            "up",
+            "--keys",
+            str(folder / "keys"),
+            "--folder",
+            str(folder / "hub"),
+            "--port",
+            str(port),
+        )
         for name in names:
             running.start(name, "client", "join", *map(str, sites[name]))
         _wait("the hub", (folder / "hub" / "hub.json").is_file, 120, hub)
         victim, killed = names[1], False
         for method, plan in plans.items():
             say(f"{plan.method.title}: {rounds} rounds …")
-            run = running.start(f"run-{method}", "hub", "run", str(folder / f"{method}.toml"), "--folder", str(folder / "hub"))
+            run = running.start(
+                f"run-{method}",
+                "hub",
+                "run",
+                str(folder / f"{method}.toml"),
+                "--folder",
+                str(folder / "hub"),
+            )
             status = folder / "hub" / method / "status.json"
             if not killed:
-                _wait("the middle of the run", lambda status=status: _round(status) >= rounds // 2, 300, run)  # type: ignore[misc]
+                _wait(
+                    "the middle of the run",
+                    lambda status=status: _round(status) >= rounds // 2,  # type: ignore[misc]
+                    300,
+                    run,
+                )
                 running.kill(victim)
                 killed = True
-                say(f"{victim} was killed (SIGKILL) in round {_round(status)} and started again; Flower lets it back in within a minute …")
+                say(
+                    f"{victim} was killed (SIGKILL) in round {_round(status)} and started again;"
+                    " Flower lets it back in within a minute …"
+                )
                 running.start(victim, "client", "join", *map(str, sites[victim]))
             _wait(f"the end of {method}", lambda run=run: run.poll() is not None, 600)  # type: ignore[misc]
             if run.returncode or hub.poll() is not None:
                 raise DemoFailed(f"{method} did not finish: {running.last_words(f'run-{method}')}")
             table = pq.read_table(folder / "hub" / method / "ledger.parquet").to_pydict()
-            bill = np.stack([np.asarray(table[key]) for key in ("round", "client", "up", "down")], 1)
-            bill = bill[bill[:, 0] < rounds]  # the hub's last word, which a simulator need not send, is extra
+            bill = np.stack(
+                [np.asarray(table[key]) for key in ("round", "client", "up", "down")], 1
+            )
+            bill = bill[
+                bill[:, 0] < rounds
+            ]  # the hub's last word, which a simulator need not send, is extra
             places = [folder / name / method for name in names]
-            rows += _rows(plan, fed, plan.coupling, names, places, lambda k, bill=bill: bill[bill[:, 1] == k][:, 2:].sum(0))  # type: ignore[misc]
+            rows += _rows(
+                plan,
+                fed,
+                plan.coupling,
+                names,
+                places,
+                lambda k, bill=bill: bill[bill[:, 1] == k][:, 2:].sum(0),
+            )  # type: ignore[misc]
     return rows
 
 
@@ -267,17 +358,31 @@ def with_peers(folder: Path, rounds: int, say: Say) -> list[Row]:
             "listen": f"tls/127.0.0.1:{ports[k]}",
             "data": {"path": "data.npz"},
             "neighbours": [
-                {"name": names[l], "number": int(l), "endpoint": f"tls/127.0.0.1:{ports[l]}", "weight": float(weights[k, l])} for l in near
+                {
+                    "name": names[l],
+                    "number": int(l),
+                    "endpoint": f"tls/127.0.0.1:{ports[l]}",
+                    "weight": float(weights[k, l]),
+                }
+                for l in near
             ],
         }
         write_text(own / "peer.toml", tomli_w.dumps(site))
-    say("Keys, the plan and five peers' folders are made; starting the peers (mutual TLS, each knows only its neighbours) …")
+    say(
+        "Keys, the plan and five peers' folders are made; starting the peers (mutual TLS, each"
+        " knows only its neighbours) …"
+    )
     with processes(folder / "logs") as running:
         for name in names:
             running.start(name, "peer", "--config", str(folder / name / "peer.toml"))
         victim = names[3]
         status = folder / victim / "state" / "status.json"
-        _wait("the middle of the run", lambda: _round(status) >= rounds // 4, 300, running.running[victim])
+        _wait(
+            "the middle of the run",
+            lambda: _round(status) >= rounds // 4,
+            300,
+            running.running[victim],
+        )
         running.kill(victim)
         say(f"{victim} was killed (SIGKILL) in round {_round(status)}; started again …")
         running.start(victim, "peer", "--config", str(folder / victim / "peer.toml"))
@@ -285,19 +390,34 @@ def with_peers(folder: Path, rounds: int, say: Say) -> list[Row]:
             process = running.running[name]
             _wait(f"the end of {name}", lambda process=process: process.poll() is not None, 300)  # type: ignore[misc]
             if process.returncode:
-                raise DemoFailed(f"{name} ended with code {process.returncode}: {running.last_words(name)}")
+                raise DemoFailed(
+                    f"{name} ended with code {process.returncode}: {running.last_words(name)}"
+                )
 
         def bill(k: int) -> Any:
             table = pq.read_table(folder / names[k] / "state" / "ledger.parquet").to_pydict()
             return [sum(table["up"]), sum(table["down"])]
 
-        return _rows(plan, fed, from_matrix(weights, "ring with a chord"), names, [folder / name / "state" for name in names], bill)
+        return _rows(
+            plan,
+            fed,
+            from_matrix(weights, "ring with a chord"),
+            names,
+            [folder / name / "state" for name in names],
+            bill,
+        )
 
 
 def table(rows: Sequence[Row]) -> Table:
     """What the demo ends with."""
     out = Table(
-        "method", "client", "test accuracy", "bytes up", "bytes down", "same bytes as simulated", "largest difference to the simulator's model"
+        "method",
+        "client",
+        "test accuracy",
+        "bytes up",
+        "bytes down",
+        "same bytes as simulated",
+        "largest difference to the simulator's model",
     )
     for row in rows:
         alike = (row.up, row.down) == (row.simulated_up, row.simulated_down)
@@ -307,7 +427,11 @@ def table(rows: Sequence[Row]) -> Table:
             f"{row.score:.3f}",
             bytes_text(row.up),
             bytes_text(row.down),
-            "yes" if alike else f"no ({bytes_text(row.simulated_up)}, {bytes_text(row.simulated_down)})",
+            (
+                "yes"
+                if alike
+                else f"no ({bytes_text(row.simulated_up)}, {bytes_text(row.simulated_down)})"
+            ),
             "none" if row.difference == 0 else f"{row.difference:.1e}",
         )
     return out
@@ -317,6 +441,12 @@ def verdict(rows: Sequence[Row]) -> str:
     """One sentence; raises DemoFailed when a model differs by more than rounding."""
     worst = max(row.difference for row in rows)
     if worst > 1e-5:
-        raise DemoFailed(f"a model differs from the simulator's by {worst:.1e}, which is more than rounding (1e-5).")
+        raise DemoFailed(
+            f"a model differs from the simulator's by {worst:.1e}, which is more than rounding"
+            " (1e-5)."
+        )
     how = "bit for bit" if worst == 0 else f"largest relative difference {worst:.1e}"
-    return f"Every participant ended with the simulator's model ({how}), although one was killed in the middle."
+    return (
+        f"Every participant ended with the simulator's model ({how}), although one was killed in"
+        " the middle."
+    )

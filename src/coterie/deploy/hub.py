@@ -1,11 +1,14 @@
-"""The hub of a real federation: makes requests, takes replies, merges. Whatever carries them (Flower, Zenoh, a test) drives it:
+"""The hub of a real federation: makes requests, takes replies, merges.
+
+Whatever carries them (Flower, Zenoh, a test) drives it:
 
     for k, request in hub.requests().items(): …send…
-    hub.take(k, reply)        # for every reply; raises Rejected, with a sentence, on what no honest client can have sent
+    hub.take(k, reply)        # for every reply; raises Rejected on what no honest client sends
     hub.close()               # merges what came; on to the next round
 
-The hub keeps the method's shared state, its ends of the clients' links and the byte bill; with a hub between the clients of a graph also their last
-messages. It never sees data, nor anything else a client keeps. It is saved after every round; a hub that was killed makes the same requests again.
+The hub keeps the method's shared state, its ends of the clients' links and the byte bill; with a
+hub between the clients of a graph also their last messages. It never sees data, nor anything else a
+client keeps. It is saved after every round; a hub that was killed makes the same requests again.
 """
 
 from __future__ import annotations
@@ -21,21 +24,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from coterie.algorithms.base import Cohort
 from coterie.channel import link
 from coterie.channel.codec import Identity
-from coterie.channel.ledger import COLUMNS, Ledger
+from coterie.core.errors import Diverged, InvalidInput
+from coterie.core.files import make_folder, write_json, write_table
+from coterie.core.ledger import COLUMNS, Ledger
+from coterie.core.randomness import Role, per_client, stream
+from coterie.core.vector import all_finite
 from coterie.deploy import lines, messages
 from coterie.deploy.messages import Rejected, Reply, Request
 from coterie.deploy.plan import Plan
 from coterie.deploy.state import Bundle
 from coterie.deploy.worker import Worker, merged, moved, pulled, shifted
-from coterie.engine.files import make_folder, write_json, write_table
 from coterie.engine.rounds import Hub as Centre
 from coterie.engine.rounds import round_cohort
-from coterie.errors import Diverged, InvalidInput
-from coterie.randomness import Role, per_client, stream
-from coterie.vector import all_finite
+from coterie.methods.base import Cohort
 
 FILE = "hub.safetensors"
 
@@ -68,7 +71,10 @@ class Line:
 
 
 class Hub:
-    """The hub's side of a plan, in a folder of its own. A folder that holds an unfinished run is resumed."""
+    """The hub's side of a plan, in a folder of its own.
+
+    A folder that holds an unfinished run is resumed.
+    """
 
     def __init__(self, plan: Plan, folder: Path, *, say: Callable[[str], None] = print) -> None:
         if plan.peers:
@@ -77,7 +83,10 @@ class Hub:
         self.worker = Worker(plan, 0, plan.problem.sample())  # for shapes only: a hub has no data
         self.method, self.channel = self.worker.method, plan.channel
         self.star = self.method.exchange == "star"
-        self.up, self.down = link.uplink(plan.channel, self.method.exchange), link.downlink(plan.channel, self.method.exchange)
+        self.up, self.down = (
+            link.uplink(plan.channel, self.method.exchange),
+            link.downlink(plan.channel, self.method.exchange),
+        )
         self.t = 0
         self.ledger = Ledger(plan.size)
         with self.worker.precision():
@@ -96,7 +105,7 @@ class Hub:
             with self.worker.precision():
                 self._restore()
 
-    # -- a round ----------------------------------------------------------------------------------------------------------
+    # -- a round -----------------------------------------------------------------------------------
 
     def _open(self) -> None:
         """Forget what belongs to the round that was just closed."""
@@ -108,7 +117,9 @@ class Hub:
     def _line(self) -> Line:
         row = self.worker.row
         message = () if self.star else self.worker.method.message(row.memory)
-        return Line(() if row.up == () else row.up.public, row.down if not self.star else (), message)
+        return Line(
+            () if row.up == () else row.up.public, row.down if not self.star else (), message
+        )
 
     @property
     def done(self) -> bool:
@@ -118,7 +129,9 @@ class Hub:
     @property
     def cohort(self) -> list[int]:
         """The clients whose messages count in this round."""
-        return [int(k) for k in np.asarray(round_cohort(self.worker.spec, self.worker.seed, self.t))]
+        return [
+            int(k) for k in np.asarray(round_cohort(self.worker.spec, self.worker.seed, self.t))
+        ]
 
     @property
     def asked(self) -> list[int]:
@@ -126,15 +139,26 @@ class Hub:
         return list(range(self.plan.size)) if self.method.trains_all else self.cohort
 
     def requests(self) -> dict[int, Request]:
-        """What to ask of whom in this round, of those that have not answered yet. The same bytes however often it is called."""
+        """What to ask of whom in this round, of those that have not answered yet.
+
+        The same bytes however often it is called.
+        """
         assert not self.done
         cohort = set(self.cohort)
-        return {k: self.request(k, "work", k in cohort) for k in self.asked if k not in self.replies}
+        return {
+            k: self.request(k, "work", k in cohort) for k in self.asked if k not in self.replies
+        }
 
     def farewells(self) -> dict[int, Request]:
-        """After the last round: the last word of the hub, for every client that has not confirmed it."""
+        """After the last round: the last word of the hub, for every client that has not confirmed
+        it.
+        """
         assert self.done
-        return {k: self.request(k, "finish", False) for k in range(self.plan.size) if k not in self.replies}
+        return {
+            k: self.request(k, "finish", False)
+            for k in range(self.plan.size)
+            if k not in self.replies
+        }
 
     def request(self, k: int, kind: str, send: bool) -> Request:
         with self.worker.precision():
@@ -146,14 +170,21 @@ class Hub:
             if line.pull is None:
                 return basic
             t, wire, scale = line.pull
-            return dataclasses.replace(basic, first=t, scale=None if self.down.passes else scale, frames=(wire,))
+            return dataclasses.replace(
+                basic, first=t, scale=None if self.down.passes else scale, frames=(wire,)
+            )
 
     def _broadcast(self, k: int) -> tuple[int, bool, tuple[bytes, ...]]:
         """Star: (round of the first frame, whether it is a whole copy, frames) for one client."""
         if self.centre.stream == ():
             return self.t, False, (Identity().encode(self.method.broadcast(self.centre.state, k)),)
         if self.spoken is None:
-            sender = link.Sender(self.down, self.channel.downward(), self.method.broadcast(self.centre.state, 0), self.centre.stream)
+            sender = link.Sender(
+                self.down,
+                self.channel.downward(),
+                self.method.broadcast(self.centre.state, 0),
+                self.centre.stream,
+            )
             key = jax.random.fold_in(stream(self.worker.seed, Role.DOWNLINK), self.t)
             wire = sender.send(self.method.broadcast(self.centre.state, 0), None, key, self.t)
             self.spoken = (wire, sender.link, sender.resend())
@@ -166,7 +197,9 @@ class Hub:
         return self.t - len(frames) + 1, False, frames
 
     def take(self, k: int, reply: Reply) -> bool:
-        """A reply of client k; True when it counts. Raises Rejected, and then nothing has changed but the count of rejections."""
+        """A reply of client k; True when it counts. Raises Rejected, and then nothing has changed
+        but the count of rejections.
+        """
         try:
             with self.worker.precision():
                 return self._take(k, reply)
@@ -188,18 +221,27 @@ class Hub:
         if not self.done and k not in self.asked:
             raise Rejected(f"a message came that nobody asked for in round {self.t}.")
         if not 1 <= reply.samples < 1 << 40 or not 0 <= reply.gradients < 1 << 40:
-            raise Rejected(f"samples is {reply.samples} and gradients is {reply.gradients}, which cannot be.")
+            raise Rejected(
+                f"samples is {reply.samples} and gradients is {reply.gradients}, which cannot be."
+            )
         if reply.lost:
             line.lost, line.pull, line.at = True, None, time.time()
             if not self.star:  # it begins anew
                 fresh = self._line()
-                line.up, line.down, line.message, line.seen = fresh.up, fresh.down, fresh.message, -1
+                line.up, line.down, line.message, line.seen = (
+                    fresh.up,
+                    fresh.down,
+                    fresh.message,
+                    -1,
+                )
             return False
         # What was sent to this client has arrived, whatever becomes of its answer.
         sent = self.request(k, "work", False).frames
         expected = not self.done and k in self.cohort
         if len(reply.frames) > (1 if expected else 0):
-            raise Rejected(f"the message has {len(reply.frames)} parts, but must have {1 if expected else 0}.")
+            raise Rejected(
+                f"the message has {len(reply.frames)} parts, but must have {1 if expected else 0}."
+            )
         if reply.frames:
             messages.check_size(reply.frames, self.largest)
             self.arrived[k] = self._decode(k, line, reply.frames[0])
@@ -265,14 +307,26 @@ class Hub:
         if not members:
             self.centre = Centre(self.centre.state, stream_after)
             return
-        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(self.arrived[k][0] for k in members))
+        stacked = jax.tree.map(
+            lambda *leaves: jnp.stack(leaves), *(self.arrived[k][0] for k in members)
+        )
         if self.star:
             if self.spoken is not None:
                 heard = link.shaped(self.spoken[1].public.copy, self.worker.broadcast_like())
-                stacked = shifted(self.method, self.method.broadcast(self.centre.state, 0), heard, stacked)
-            weights = [float(self.lines[k].samples) if self.method.by_samples else 1.0 for k in members]
+                stacked = shifted(
+                    self.method, self.method.broadcast(self.centre.state, 0), heard, stacked
+                )
+            weights = [
+                float(self.lines[k].samples) if self.method.by_samples else 1.0 for k in members
+            ]
             dtype = self.worker.data.x.dtype
-            state = merged(self.method, self.centre.state, stacked, Cohort(jnp.array(members), jnp.array(weights, dtype)), self.t)
+            state = merged(
+                self.method,
+                self.centre.state,
+                stacked,
+                Cohort(jnp.array(members), jnp.array(weights, dtype)),
+                self.t,
+            )
             if not bool(all_finite(state)):
                 raise Diverged(self.method.title, self.t + 1, [])
             self.centre = Centre(state, stream_after)
@@ -289,22 +343,36 @@ class Hub:
         dtype = self.worker.data.x.dtype
         for k in members:
             line, own = self.lines[k], heard[k]
-            near = [(heard[l], w) for l, w in zip(*graph.neighbours(k), strict=True) if l in heard] or [(own, 0.0)]
+            near = [
+                (heard[l], w) for l, w in zip(*graph.neighbours(k), strict=True) if l in heard
+            ] or [(own, 0.0)]
             weights = jnp.array([w for _, w in near], dtype)
-            pull = pulled(self.method, own, jax.tree.map(lambda *leaves: jnp.stack(leaves), *(m for m, _ in near)), weights)
+            pull = pulled(
+                self.method,
+                own,
+                jax.tree.map(lambda *leaves: jnp.stack(leaves), *(m for m, _ in near)),
+                weights,
+            )
             if self.down.passes:
                 wire = Identity().encode(pull)
             else:
                 scale, own_pull = weights.sum(), self.method.own_pull(own)
                 key = per_client(stream(self.worker.seed, Role.DOWNLINK), self.t, k)
                 if line.lost:
-                    wire, line.down, pull = lines.send_whole(self.down, self.channel.downward(), line.down, pull, own_pull, scale)
+                    wire, line.down, pull = lines.send_whole(
+                        self.down, self.channel.downward(), line.down, pull, own_pull, scale
+                    )
                     line.lost = False
                 else:
                     sender = link.Sender(self.down, self.channel.downward(), pull, line.down)
-                    receiver = link.Receiver(self.down, self.channel.downward(), pull, line.down.public)
+                    receiver = link.Receiver(
+                        self.down, self.channel.downward(), pull, line.down.public
+                    )
                     wire = sender.send(pull, own_pull, key, self.t, scale)
-                    pull, line.down = receiver.receive(wire, own_pull, key, self.t, scale), sender.link
+                    pull, line.down = (
+                        receiver.receive(wire, own_pull, key, self.t, scale),
+                        sender.link,
+                    )
             line.pull = (self.t, wire, float(weights.sum()))
             line.message = own
             up: Any = link.Link(line.up, link.Private((), (), ())) if line.up != () else ()
@@ -320,36 +388,56 @@ class Hub:
             self.said.pop(0)
 
     def _account(self) -> None:
-        """The bill of a round: what each client sent, and what it was sent (a pull goes down with the next request but belongs to this round)."""
+        """The bill of a round: what each client sent, and what it was sent (a pull goes down with
+        the next request but belongs to this round).
+        """
         who = sorted(self.replies)
         up = [messages.total(self.replies[k].frames) for k in who]
         if self.star:
             down = [self.billed[k] for k in who]
         else:
-            down = [len(pull[1]) if (pull := self.lines[k].pull) is not None and pull[0] == self.t else 0 for k in who]
-        self.ledger.add(self.t, np.array(who, np.int64), np.array(up), np.array(down), np.array([self.replies[k].gradients for k in who]))
+            down = [
+                (
+                    len(pull[1])
+                    if (pull := self.lines[k].pull) is not None and pull[0] == self.t
+                    else 0
+                )
+                for k in who
+            ]
+        self.ledger.add(
+            self.t,
+            np.array(who, np.int64),
+            np.array(up),
+            np.array(down),
+            np.array([self.replies[k].gradients for k in who]),
+        )
 
     def end(self) -> None:
-        """All clients that could be reached have the last word; what that cost (in a star) is billed to the round after the last."""
+        """All clients that could be reached have the last word; what that cost (in a star) is
+        billed to the round after the last.
+        """
         who = sorted(self.replies)
         if self.star and who:
             self.ledger.add(self.t, np.array(who), 0, np.array([self.billed[k] for k in who]), 0)
         self.finished = True
         self.save()
 
-    # -- folder -----------------------------------------------------------------------------------------------------------
+    # -- folder ------------------------------------------------------------------------------------
 
     def _check_plan(self) -> None:
         path = self.folder / "plan.json"
         if path.is_file():
-            from coterie.experiment import differences
+            from coterie.runs.experiment import differences
 
             try:
                 was = json.loads(path.read_text())
             except ValueError:
                 raise InvalidInput(f"{str(path)!r} is damaged; choose another folder.") from None
             if changed := differences(was, self.plan.to_config()):
-                raise InvalidInput(f"the plan was changed since the run began: {'; '.join(changed)}. Undo that, or choose another folder.")
+                raise InvalidInput(
+                    f"the plan was changed since the run began: {'; '.join(changed)}. Undo that, or"
+                    " choose another folder."
+                )
         else:
             write_json(path, self.plan.to_config())
 
@@ -365,7 +453,11 @@ class Hub:
             "plan": self.plan.fingerprint,
             "round": self.t,
             "finished": self.finished,
-            "lines": [{key: getattr(line, key) for key in Line.FACTS} | {"pull": line.pull and [line.pull[0], line.pull[2]]} for line in self.lines],
+            "lines": [
+                {key: getattr(line, key) for key in Line.FACTS}
+                | {"pull": line.pull and [line.pull[0], line.pull[2]]}
+                for line in self.lines
+            ],
         }
         rows = self.ledger.rows()
         blobs["ledger"] = rows.astype("<i8").tobytes()
@@ -381,12 +473,17 @@ class Hub:
         self.centre = found.trees["centre"] if jax.tree.leaves(self.centre) else self.centre
         self.t, self.finished = found.facts["round"], found.facts["finished"]
         for k, (line, facts) in enumerate(zip(self.lines, found.facts["lines"], strict=True)):
-            line.up, line.down, line.message = (found.trees.get(f"{what}{k}", getattr(line, what)) for what in ("up", "down", "message"))
+            line.up, line.down, line.message = (
+                found.trees.get(f"{what}{k}", getattr(line, what))
+                for what in ("up", "down", "message")
+            )
             pull = facts.pop("pull")
             line.pull = None if pull is None else (pull[0], found.blobs[f"pull{k}"], pull[1])
             for key, value in facts.items():
                 setattr(line, key, value)
-        self.said = sorted((int(name[4:]), wire) for name, wire in found.blobs.items() if name.startswith("said"))
+        self.said = sorted(
+            (int(name[4:]), wire) for name, wire in found.blobs.items() if name.startswith("said")
+        )
         rows = np.frombuffer(found.blobs["ledger"], "<i8").reshape(-1, len(COLUMNS))
         for t in np.unique(rows[:, 0]):
             part = rows[rows[:, 0] == t]
@@ -394,7 +491,11 @@ class Hub:
 
     def status(self) -> dict[str, Any]:
         """What `coterie status` shows."""
-        names = self.plan.clients if not isinstance(self.plan.clients, int) else tuple(map(str, range(self.plan.size)))
+        names = (
+            self.plan.clients
+            if not isinstance(self.plan.clients, int)
+            else tuple(map(str, range(self.plan.size)))
+        )
         rows = self.ledger.rows()
         clients = []
         for k, (name, line) in enumerate(zip(names, self.lines, strict=True)):

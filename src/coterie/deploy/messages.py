@@ -1,7 +1,7 @@
 """What goes over a wire between a hub and its clients, whatever carries it.
 
-`frames` are the payloads that the byte bill counts: messages of the method, encoded by the channel. The rest (round, plan, what was last heard)
-is the envelope, a few dozen bytes of JSON.
+`frames` are the payloads that the byte bill counts: messages of the method, encoded by the channel.
+The rest (round, plan, what was last heard) is the envelope, a few dozen bytes of JSON.
 """
 
 from __future__ import annotations
@@ -11,13 +11,16 @@ import json
 import math
 from typing import Any
 
-from coterie.errors import CoterieError, InvalidInput
+from coterie.core.errors import CoterieError, InvalidInput
 
 LARGEST_ENVELOPE = 1 << 16
 
 
 class Rejected(CoterieError):
-    """A message that an honest participant cannot have sent, or not now. Nothing has changed; the sentence goes to the log, with who sent it."""
+    """A message that an honest participant cannot have sent, or not now.
+
+    Nothing has changed; the sentence goes to the log, with who sent it.
+    """
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +62,9 @@ class Reply:
 
 def envelope(message: Request | Reply) -> str:
     """All but the frames."""
-    values = {f.name: getattr(message, f.name) for f in dataclasses.fields(message) if f.name != "frames"}
+    values = {
+        f.name: getattr(message, f.name) for f in dataclasses.fields(message) if f.name != "frames"
+    }
     return json.dumps(values, sort_keys=True)
 
 
@@ -71,22 +76,46 @@ def _is(value: Any, kind: str) -> bool:
     if kind == "str":
         return isinstance(value, str) and len(value) <= 200
     if kind == "scores":
-        return isinstance(value, dict) and len(value) <= 50 and all(_is(k, "str") and _is(v, "float") for k, v in value.items())
+        return (
+            isinstance(value, dict)
+            and len(value) <= 50
+            and all(_is(k, "str") and _is(v, "float") for k, v in value.items())
+        )
     if kind == "float":
-        return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+        return (
+            isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+        )
     return value is None or _is(value, "float")
 
 
 _KINDS = {
-    Request: {"plan": "str", "kind": "str", "round": "int", "send": "bool", "first": "int", "whole": "bool", "seen": "int", "scale": "number"},
-    Reply: {"plan": "str", "round": "int", "samples": "int", "gradients": "int", "lost": "bool", "scores": "scores"},
+    Request: {
+        "plan": "str",
+        "kind": "str",
+        "round": "int",
+        "send": "bool",
+        "first": "int",
+        "whole": "bool",
+        "seen": "int",
+        "scale": "number",
+    },
+    Reply: {
+        "plan": "str",
+        "round": "int",
+        "samples": "int",
+        "gradients": "int",
+        "lost": "bool",
+        "scores": "scores",
+    },
 }
 
 
 def read_json(text: str | bytes) -> dict[str, Any]:
     """A small JSON table; raises Rejected on anything else."""
     if len(text) > LARGEST_ENVELOPE:
-        raise Rejected(f"an envelope has {len(text)} bytes, but must have at most {LARGEST_ENVELOPE}.")
+        raise Rejected(
+            f"an envelope has {len(text)} bytes, but must have at most {LARGEST_ENVELOPE}."
+        )
     try:
         values = json.loads(text)
     except (ValueError, RecursionError):
@@ -97,7 +126,9 @@ def read_json(text: str | bytes) -> dict[str, Any]:
 
 
 def opened(kind: type[Any], text: str | bytes, frames: tuple[bytes, ...]) -> Any:
-    """A Request or Reply from its envelope and frames; raises Rejected on anything that `envelope` cannot have written."""
+    """A Request or Reply from its envelope and frames; raises Rejected on anything that `envelope`
+    cannot have written.
+    """
     values, expected = read_json(text), _KINDS[kind]
     if set(values) != set(expected):
         raise Rejected("an envelope lacks fields or has others than it should.")
@@ -115,7 +146,10 @@ def total(frames: tuple[bytes, ...]) -> int:
 
 def check_plan(mine: str, theirs: str) -> None:
     if mine != theirs:
-        raise Rejected(f"the other side has another plan (fingerprint {theirs[:8]}…, here {mine[:8]}…); all must have the same plan file.")
+        raise Rejected(
+            f"the other side has another plan (fingerprint {theirs[:8]}…, here {mine[:8]}…); all"
+            " must have the same plan file."
+        )
 
 
 def check_size(frames: tuple[bytes, ...], most: int) -> None:
@@ -128,4 +162,16 @@ def refuse(error: Exception) -> Rejected:
     return error if isinstance(error, Rejected) else Rejected(str(error))
 
 
-__all__ = ["InvalidInput", "Rejected", "Reply", "Request", "check_plan", "check_size", "envelope", "opened", "read_json", "refuse", "total"]
+__all__ = [
+    "InvalidInput",
+    "Rejected",
+    "Reply",
+    "Request",
+    "check_plan",
+    "check_size",
+    "envelope",
+    "opened",
+    "read_json",
+    "refuse",
+    "total",
+]

@@ -1,16 +1,21 @@
-"""A peer: a client without a hub, who knows only itself and its neighbours. Whatever carries the messages (Zenoh, a test) drives it:
+"""A peer: a client without a hub, who knows only itself and its neighbours.
 
-    t, wire = peer.begin()             # the local work of a round, and what to tell the neighbours in `peer.told`
-    peer.hear(name, t, wire)           # for whatever arrives, in any order, however often; raises Rejected
+Whatever carries the messages (Zenoh, a test) drives it:
+
+    t, wire = peer.begin()             # the local work of a round, and what to tell `peer.told`
+    peer.hear(name, t, wire)           # whatever arrives, in any order, however often
     peer.finish(silent)                # mix with what is there; on to the next round
 
-What a peer keeps is in one file of its own folder, written after the local work and after the mixing. A restarted peer says again what it said
-last, and neighbours keep what they said in the last two rounds: with "wait" a crash anywhere changes nothing.
+What a peer keeps is in one file of its own folder, written after the local work and after the
+mixing. A restarted peer says again what it said last, and neighbours keep what they said in the
+last two rounds: with "wait" a crash anywhere changes nothing.
 
-With "go-on" a neighbour that is silent counts with its last message for at most `staleness` rounds; then its edge is dropped. What was said is kept
-for `staleness` + 2 rounds, so that who comes back before that makes up for what it missed. After that either side asks to have the edge back from
-an agreed round on that neither has begun (`expect`, `agree`); in that round both send whole messages. A peer that fell too far behind jumps to the
-agreed round; it does not make up for the rounds in between.
+With "go-on" a neighbour that is silent counts with its last message for at most `staleness` rounds;
+then its edge is dropped. What was said is kept for `staleness` + 2 rounds, so that who comes back
+before that makes up for what it missed. After that either side asks to have the edge back from an
+agreed round on that neither has begun (`expect`, `agree`); in that round both send whole messages.
+A peer that fell too far behind jumps to the agreed round; it does not make up for the rounds in
+between.
 """
 
 from __future__ import annotations
@@ -28,26 +33,27 @@ import numpy as np
 
 from coterie.channel import link
 from coterie.channel.codec import Identity
-from coterie.channel.ledger import COLUMNS, Ledger
+from coterie.core.errors import Diverged, InvalidInput
+from coterie.core.files import write_json, write_table
+from coterie.core.ledger import COLUMNS, Ledger
+from coterie.core.randomness import Role, per_client, stream
+from coterie.core.vector import Vector, all_finite
 from coterie.data.federation import Federation
 from coterie.deploy import lines, messages
 from coterie.deploy.messages import Rejected
 from coterie.deploy.plan import Plan
 from coterie.deploy.state import Bundle
 from coterie.deploy.worker import Worker, absorbed, message_of, pulled
-from coterie.engine.files import write_json, write_table
 from coterie.engine.rounds import Row, compares_itself
-from coterie.engine.run import write_models
-from coterie.errors import Diverged, InvalidInput
-from coterie.randomness import Role, per_client, stream
-from coterie.vector import Vector, all_finite
+from coterie.runs.run import write_models
 
 FILE = "peer.safetensors"
 KEPT_ROUNDS = 2
 FARTHEST = 1000
 """Rounds ahead for which an edge may be agreed on."""
 LOOK_SECONDS = 1.0
-"""ledger.parquet and status.json, which are for looking at, are not written more often than this."""
+"""ledger.parquet and status.json, which are for looking at, are not written more often than this.
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +66,9 @@ class Neighbour:
 
 
 class Heard(NamedTuple):
-    """A message that was opened but not used yet, the receiving end of the link after it, and its size."""
+    """A message that was opened but not used yet, the receiving end of the link after it, and its
+    size.
+    """
 
     message: Any
     public: Any
@@ -115,7 +123,10 @@ class Peer:
         say: Callable[[str], None] = lambda sentence: None,
     ) -> None:
         if not plan.peers:
-            raise InvalidInput(f"the method is {plan.method.name!r}, which needs a hub; peers run dfedu or graph-proj.")
+            raise InvalidInput(
+                f"the method is {plan.method.name!r}, which needs a hub; peers run dfedu or"
+                " graph-proj."
+            )
         self.plan, self.name, self.number, self.folder, self.say = plan, name, number, folder, say
         self.neighbours = {n.name: n for n in neighbours}
         self._check_neighbours(neighbours)
@@ -146,7 +157,9 @@ class Peer:
             try:
                 folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:
-                raise InvalidInput(f"the folder {str(folder)!r} cannot be made: {error.strerror or error}.") from None
+                raise InvalidInput(
+                    f"the folder {str(folder)!r} cannot be made: {error.strerror or error}."
+                ) from None
             if (folder / FILE).is_file():
                 self._restore()
 
@@ -156,21 +169,31 @@ class Peer:
         numbers = [self.number, *(n.number for n in neighbours)]
         for n in neighbours:
             if not 0 <= n.number < self.plan.size or numbers.count(n.number) > 1:
-                raise InvalidInput(f"neighbour {n.name!r} has the number {n.number}, but must have one of its own from 0 to {self.plan.size - 1}.")
+                raise InvalidInput(
+                    f"neighbour {n.name!r} has the number {n.number}, but must have one of its own"
+                    f" from 0 to {self.plan.size - 1}."
+                )
             if not 0 < n.weight < float("inf"):
-                raise InvalidInput(f"neighbour {n.name!r} has the weight {n.weight}, but it must be a number > 0.")
+                raise InvalidInput(
+                    f"neighbour {n.name!r} has the weight {n.weight}, but it must be a number > 0."
+                )
 
     def _view(self) -> View:
-        return View(() if self.row.up == () else self.worker.row.up.public, self.method.message(self.worker.row.memory))
+        return View(
+            () if self.row.up == () else self.worker.row.up.public,
+            self.method.message(self.worker.row.memory),
+        )
 
-    # -- a round ----------------------------------------------------------------------------------------------------------
+    # -- a round -----------------------------------------------------------------------------------
 
     @property
     def done(self) -> bool:
         return self.t >= self.plan.training.rounds
 
     def begin(self) -> tuple[int, bytes]:
-        """The local work of this round (once) and what to tell the neighbours in `told`: (round, bytes)."""
+        """The local work of this round (once) and what to tell the neighbours in `told`: (round,
+        bytes).
+        """
         assert not self.done
         if not self.begun:
             with self.worker.precision():
@@ -195,11 +218,19 @@ class Peer:
             message, up = receiver.receive(wire, None, key, t), sender.link
         outbox = {r: w for r, w in self.outbox.items() if r > t - self.kept} | {t: wire}
         told = [name for name in self.views if self.awaited(name)]
-        changes = {"row": Row(step.memory, up), "message": message, "outbox": outbox, "begun": True, "told": told}
+        changes = {
+            "row": Row(step.memory, up),
+            "message": message,
+            "outbox": outbox,
+            "begun": True,
+            "told": told,
+        }
         self._keep(**changes, gradients=int(step.gradients), scores=scores)
 
     def hear(self, name: str, t: int, wire: bytes) -> bool:
-        """A neighbour's message of round t; True when it is new. Raises Rejected, and then nothing has changed but the count of rejections."""
+        """A neighbour's message of round t; True when it is new. Raises Rejected, and then nothing
+        has changed but the count of rejections.
+        """
         if name not in self.views:
             raise Rejected(f"{name!r} is not a neighbour.")
         try:
@@ -212,20 +243,35 @@ class Peer:
     def reject(self, name: str) -> None:
         """Count a message of a neighbour that cannot be used."""
         if name in self.views:
-            self.views[name] = dataclasses.replace(self.views[name], rejected=self.views[name].rejected + 1)
+            self.views[name] = dataclasses.replace(
+                self.views[name], rejected=self.views[name].rejected + 1
+            )
 
     def _hear(self, name: str, t: int, wire: bytes) -> bool:
         view = self.views[name]
         if not 0 <= t < self.plan.training.rounds:
-            raise Rejected(f"the message is of round {t}, but the plan has {self.plan.training.rounds}.")
+            raise Rejected(
+                f"the message is of round {t}, but the plan has {self.plan.training.rounds}."
+            )
         if len(wire) > self.largest:
-            raise Rejected(f"the message has {len(wire)} bytes, but must have at most {self.largest}.")
+            raise Rejected(
+                f"the message has {len(wire)} bytes, but must have at most {self.largest}."
+            )
         digest = hashlib.sha256(wire).digest()
         if t in view.digests:
             if view.digests[t] != digest:
-                raise Rejected(f"two different messages came for round {t}, and the first one counts; do two processes have this identity?")
+                raise Rejected(
+                    f"two different messages came for round {t}, and the first one counts; do two"
+                    " processes have this identity?"
+                )
             return False
-        if t > self.t + 1 or t <= view.round or t in view.inbox or t in view.chain or (not self.goes_on and t < self.t):
+        if (
+            t > self.t + 1
+            or t <= view.round
+            or t in view.inbox
+            or t in view.chain
+            or (not self.goes_on and t < self.t)
+        ):
             return False
         if not view.active and not 0 <= view.entry <= t:
             return False
@@ -234,7 +280,10 @@ class Peer:
         return True
 
     def _open(self, name: str) -> None:
-        """Open what can be opened of what a neighbour sent. What turns out to be bad is thrown away, and may be sent again."""
+        """Open what can be opened of what a neighbour sent.
+
+        What turns out to be bad is thrown away, and may be sent again.
+        """
         for t, wire in sorted(self.views[name].inbox.items()):
             view = self.views[name]
             if not self._opens(view, t, wire):
@@ -246,7 +295,9 @@ class Peer:
             self.views[name] = dataclasses.replace(view, inbox=inbox, chain=chain, digests=digests)
 
     def _opens(self, view: View, t: int, wire: bytes) -> bool:
-        """Whether a message can be understood: over public copies only the one after the last, or a whole one when its turn has come."""
+        """Whether a message can be understood: over public copies only the one after the last, or a
+        whole one when its turn has come.
+        """
         before = view.entry - 1 if not view.active and not view.chain else view.last
         return self.stream.passes or t == before + 1 or (_whole(wire) and before < t <= self.t)
 
@@ -255,7 +306,10 @@ class Peer:
             message, public = Identity().decode(wire, self.like), ()
         else:
             if not view.active and t == view.entry and not _whole(wire):
-                raise Rejected(f"the message of round {t}, in which its edge counts again, must be a whole one.")
+                raise Rejected(
+                    f"the message of round {t}, in which its edge counts again, must be a whole"
+                    " one."
+                )
             before = view.chain[view.last].public if view.chain else view.public
             receiver = link.Receiver(self.stream, self.channel, lines.zeros(self.like), before)
             key = per_client(stream(self.worker.seed, Role.UPLINK), t, self.neighbours[name].number)
@@ -273,17 +327,27 @@ class Peer:
     @property
     def missing(self) -> list[str]:
         """The neighbours that count and whose message of this round is not there."""
-        return [name for name in self.views if self.awaited(name) and self.t not in self.views[name].chain]
+        return [
+            name
+            for name in self.views
+            if self.awaited(name) and self.t not in self.views[name].chain
+        ]
 
     def wants(self, name: str) -> int:
         """The round of the first message of a neighbour that is of use here."""
         view = self.views[name]
         if not self.stream.passes:
-            return view.entry if not view.active and view.entry >= 0 and not view.chain else view.last + 1
+            return (
+                view.entry
+                if not view.active and view.entry >= 0 and not view.chain
+                else view.last + 1
+            )
         return next(r for r in itertools.count(max(self.t, view.entry)) if r not in view.chain)
 
     def finish(self, silent: Collection[str] = ()) -> None:
-        """Mix with the neighbours' messages; those of `silent` count with their last one, or no more."""
+        """Mix with the neighbours' messages; those of `silent` count with their last one, or no
+        more.
+        """
         assert self.begun
         assert set(self.missing) <= set(silent), self.missing
         with self.worker.precision():
@@ -313,20 +377,40 @@ class Peer:
                 active=active,
                 entry=-1 if view.entry <= t else view.entry,
                 failed=failed,
-                inbox={r: w for r, w in view.inbox.items() if r > round_} if name not in dropped else {},
+                inbox=(
+                    {r: w for r, w in view.inbox.items() if r > round_}
+                    if name not in dropped
+                    else {}
+                ),
                 chain={r: h for r, h in view.chain.items() if r > t} if name not in dropped else {},
                 digests={r: d for r, d in view.digests.items() if r > t - self.kept},
             )
         near = near or [(self.message, 0.0)]
         weights = np.array([w for _, w in near], dtype)
         stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *(m for m, _ in near))
-        own = message_of(self.method, self.row.memory) if compares_itself(self.method, self.plan.channel) else self.message
-        memory = absorbed(self.method, self.row.memory, pulled(self.method, own, stacked, weights), t)
+        own = (
+            message_of(self.method, self.row.memory)
+            if compares_itself(self.method, self.plan.channel)
+            else self.message
+        )
+        memory = absorbed(
+            self.method, self.row.memory, pulled(self.method, own, stacked, weights), t
+        )
         if not bool(all_finite(memory)):
             raise Diverged(self.method.title, t + 1, [self.number])
-        bill = Ledger(self.ledger.clients, list(self.ledger.parts), self.ledger.up, self.ledger.down, self.ledger.gradients)
-        bill.add(t, np.array([self.number]), len(self.outbox[t]) * len(self.told), heard, self.gradients)
-        self._keep(row=Row(memory, self.row.up), views=views, begun=False, told=[], t=t + 1, ledger=bill)
+        bill = Ledger(
+            self.ledger.clients,
+            list(self.ledger.parts),
+            self.ledger.up,
+            self.ledger.down,
+            self.ledger.gradients,
+        )
+        bill.add(
+            t, np.array([self.number]), len(self.outbox[t]) * len(self.told), heard, self.gradients
+        )
+        self._keep(
+            row=Row(memory, self.row.up), views=views, begun=False, told=[], t=t + 1, ledger=bill
+        )
         for name in self.views:
             try:
                 self._open(name)  # a whole message may have waited for its turn
@@ -334,7 +418,10 @@ class Peer:
                 self.reject(name)
                 self.say(f"round {t + 1}: a message of {name} is rejected: {error}")
         for name in dropped:
-            self.say(f"round {t}: nothing of {name} since round {views[name].round}; its edge is dropped until it comes back.")
+            self.say(
+                f"round {t}: nothing of {name} since round {views[name].round}; its edge is dropped"
+                " until it comes back."
+            )
 
     def end(self) -> None:
         """After the last round: score and write the models down."""
@@ -343,7 +430,7 @@ class Peer:
         self.export(self.folder / "models")
         self.look(now=True)
 
-    # -- coming back ------------------------------------------------------------------------------------------------------
+    # -- coming back -------------------------------------------------------------------------------
 
     def position(self, name: str) -> dict[str, Any]:
         """What this neighbour, and no other, may know before it talks to this peer."""
@@ -364,23 +451,37 @@ class Peer:
         if position.get("plan") != self.plan.fingerprint:
             raise Rejected(f"{name} has another plan; all must have the same.")
         if position.get("number") != mine.number:
-            raise Rejected(f"{name} says its number is {position.get('number')!r}, but here it is {mine.number}.")
+            raise Rejected(
+                f"{name} says its number is {position.get('number')!r}, but here it is"
+                f" {mine.number}."
+            )
         if position.get("weight") != mine.weight:
             raise Rejected(
-                f"{name} gives the edge the weight {position.get('weight')!r}, but here it is {mine.weight}; an edge must have one weight."
+                f"{name} gives the edge the weight {position.get('weight')!r}, but here it is"
+                f" {mine.weight}; an edge must have one weight."
             )
 
     def earliest(self, name: str) -> int:
-        """The first round from which a neighbour may count again: later each time that it was to come back and did not."""
+        """The first round from which a neighbour may count again: later each time that it was to
+        come back and did not.
+        """
         view = self.views[name]
         return max(self.t + 2 + (2 ** min(view.failed, 6) if view.failed else 0), view.entry)
 
     def agree(self, name: str, entry: int) -> int:
-        """A neighbour asks to count again from round `entry` on: the round that is agreed on, later if both asked at once. Raises Rejected when
-        that round has begun here, or is too far off."""
+        """A neighbour asks to count again from round `entry` on: the round that is agreed on, later
+        if both asked at once. Raises Rejected when that round has begun here, or is too far off.
+        """
         view = self.views[name]
-        if entry <= self.t or entry > self.t + FARTHEST or (view.failed and entry < self.earliest(name)):
-            raise Rejected(f"{name} asks to count again from round {entry} on, but here round {self.t} has begun.")
+        if (
+            entry <= self.t
+            or entry > self.t + FARTHEST
+            or (view.failed and entry < self.earliest(name))
+        ):
+            raise Rejected(
+                f"{name} asks to count again from round {entry} on, but here round {self.t} has"
+                " begun."
+            )
         settled = max(entry, view.entry)
         self.expect(name, settled)
         return settled
@@ -392,18 +493,42 @@ class Peer:
         if (view.active, view.entry) != (False, entry):
             self._keep(views=self.views | {name: view.opens(False, entry)})
 
-    def jump(self, entry: int, agreed: Collection[str], why: str = "too far behind the others") -> None:
-        """Go on from round `entry`, without the rounds in between, with the neighbours that agreed to it."""
+    def jump(
+        self, entry: int, agreed: Collection[str], why: str = "too far behind the others"
+    ) -> None:
+        """Go on from round `entry`, without the rounds in between, with the neighbours that agreed
+        to it.
+        """
         if entry <= self.t:
             raise InvalidInput(f"cannot jump from round {self.t} to round {entry}.")
-        views = {name: view.opens(False, entry if name in agreed else view.entry if view.entry > entry else -1) for name, view in self.views.items()}
+        views = {
+            name: view.opens(
+                False, entry if name in agreed else view.entry if view.entry > entry else -1
+            )
+            for name, view in self.views.items()
+        }
         was = self.t
         self._keep(views=views, t=entry, entry=entry, begun=False, told=[], outbox={})
-        self.say(f"round {was}: {why}; going on with {', '.join(sorted(agreed))} from round {entry}.")
+        self.say(
+            f"round {was}: {why}; going on with {', '.join(sorted(agreed))} from round {entry}."
+        )
 
-    # -- folder -----------------------------------------------------------------------------------------------------------
+    # -- folder ------------------------------------------------------------------------------------
 
-    KEPT = ("row", "message", "outbox", "views", "begun", "told", "t", "entry", "finished", "gradients", "ledger", "scores")
+    KEPT = (
+        "row",
+        "message",
+        "outbox",
+        "views",
+        "begun",
+        "told",
+        "t",
+        "entry",
+        "finished",
+        "gradients",
+        "ledger",
+        "scores",
+    )
 
     def _keep(self, **changes: Any) -> None:
         """On disk first: what cannot be written did not happen."""
@@ -414,9 +539,15 @@ class Peer:
             trees[f"public/{name}"] = view.public
             if self.goes_on:  # with "wait" an old message never counts again
                 trees[f"message/{name}"] = view.message
-        facts = {key: now[key] for key in ("begun", "told", "t", "entry", "finished", "gradients", "scores")}
+        facts = {
+            key: now[key]
+            for key in ("begun", "told", "t", "entry", "finished", "gradients", "scores")
+        }
         facts |= {"plan": self.plan.fingerprint, "name": self.name}
-        facts["views"] = {name: {key: getattr(view, key) for key in View.FACTS} for name, view in now["views"].items()}
+        facts["views"] = {
+            name: {key: getattr(view, key) for key in View.FACTS}
+            for name, view in now["views"].items()
+        }
         blobs["ledger"] = now["ledger"].rows().astype("<i8").tobytes()
         Bundle(trees, blobs, facts).save(self.folder / FILE)
         for key, value in changes.items():
@@ -427,7 +558,10 @@ class Peer:
         """Write what is for looking at; nothing is read back from it."""
         if now or time.monotonic() - self._looked > LOOK_SECONDS:
             self._looked = time.monotonic()
-            write_table(self.folder / "ledger.parquet", dict(zip(COLUMNS, self.ledger.rows().T, strict=True)))
+            write_table(
+                self.folder / "ledger.parquet",
+                dict(zip(COLUMNS, self.ledger.rows().T, strict=True)),
+            )
             write_json(self.folder / "status.json", self.status())
 
     def _restore(self) -> None:
@@ -437,32 +571,55 @@ class Peer:
         found = Bundle.load(self.folder / FILE, like)
         facts = found.facts
         if facts["plan"] != self.plan.fingerprint or facts["name"] != self.name:
-            raise InvalidInput(f"{str(self.folder / FILE)!r} belongs to another plan or peer; give this one a folder of its own.")
+            raise InvalidInput(
+                f"{str(self.folder / FILE)!r} belongs to another plan or peer; give this one a"
+                " folder of its own."
+            )
         if set(facts["views"]) != set(self.views):
-            raise InvalidInput("the neighbours were changed since the run began; undo that, or choose another folder.")
+            raise InvalidInput(
+                "the neighbours were changed since the run began; undo that, or choose another"
+                " folder."
+            )
         self.row, self.message = found.trees["row"], found.trees["message"]
         for key in ("begun", "told", "t", "entry", "finished", "gradients", "scores"):
             setattr(self, key, facts[key])
         for name in self.views:
-            kept = (found.trees.get(f"{what}/{name}", like[f"{what}/{name}"]) for what in ("public", "message"))
+            kept = (
+                found.trees.get(f"{what}/{name}", like[f"{what}/{name}"])
+                for what in ("public", "message")
+            )
             self.views[name] = View(*kept, **facts["views"][name])
-        self.outbox = {int(key[3:]): wire for key, wire in found.blobs.items() if key.startswith("out")}
+        self.outbox = {
+            int(key[3:]): wire for key, wire in found.blobs.items() if key.startswith("out")
+        }
         for row in np.frombuffer(found.blobs["ledger"], "<i8").reshape(-1, len(COLUMNS)):
             self.ledger.add(int(row[0]), *row[1:, None])
 
-    # -- looking ----------------------------------------------------------------------------------------------------------
+    # -- looking -----------------------------------------------------------------------------------
 
     def models(self) -> dict[str, Vector]:
         """This peer's models as they are now, by view, as numpy arrays."""
         with self.worker.precision():
-            return {view: v.map(np.asarray) for view, v in self.worker.models((), self.row.memory, self.t).items()}
+            return {
+                view: v.map(np.asarray)
+                for view, v in self.worker.models((), self.row.memory, self.t).items()
+            }
 
     def _scores(self) -> dict[str, float]:
-        return self.worker.scores(self.worker.models((), self.row.memory, self.t)) if self.worker.held else {}
+        return (
+            self.worker.scores(self.worker.models((), self.row.memory, self.t))
+            if self.worker.held
+            else {}
+        )
 
     def export(self, folder: Path) -> list[Path]:
         """Write the models as safetensors files, one per view."""
-        facts = {"client": str(self.number), "method": self.method.name, "round": str(self.t), "model": self.plan.model.name}
+        facts = {
+            "client": str(self.number),
+            "method": self.method.name,
+            "round": str(self.t),
+            "model": self.plan.model.name,
+        }
         return write_models(self.models(), facts, folder)
 
     def status(self) -> dict[str, Any]:
@@ -478,7 +635,13 @@ class Peer:
             "down": self.ledger.down,
             "scores": self.scores,
             "neighbours": [
-                {"name": name, "active": view.active, "round": view.last, "entry": view.entry, "rejected": view.rejected}
+                {
+                    "name": name,
+                    "active": view.active,
+                    "round": view.last,
+                    "entry": view.entry,
+                    "rejected": view.rejected,
+                }
                 for name, view in self.views.items()
             ],
             "written": time.time(),

@@ -1,7 +1,9 @@
-"""What all participants of a real federation agree on before the first round: one TOML file that every machine has a copy of.
+"""What all participants of a real federation agree on before the first round: one TOML file that
+every machine has a copy of.
 
 name = "wards"
-clients = ["ward-a", "ward-b", "ward-c"]     # in this order: numbers 0, 1, 2. Peers may give only how many there are.
+clients = ["ward-a", "ward-b", "ward-c"]     # in this order: numbers 0, 1, 2. Peers may give only
+how many there are.
 
 [problem]
 task = "classification"
@@ -37,21 +39,31 @@ from typing import Any, ClassVar, cast
 import numpy as np
 import tomli_w
 
-from coterie.algorithms.base import Facts, Method
 from coterie.channel import PLAIN, Channel, get_channel
+from coterie.core.errors import InvalidInput, unknown
+from coterie.core.options import Options, option, traced_dataclass
 from coterie.coupling import graph as graphs
 from coterie.coupling.graph import Graph
 from coterie.data.federation import Federation, Split, Task
 from coterie.data.scaling import Scaling
 from coterie.data.tables import Prepared
-from coterie.engine.options import Training
 from coterie.engine.simulate import build_model
-from coterie.errors import InvalidInput, unknown
-from coterie.experiment import Contender, Experiment, named
+from coterie.engine.training import Training
+from coterie.methods.base import Facts, Method
 from coterie.models.base import Model, ModelSpec, get_model
-from coterie.options import Options, option, traced_dataclass
+from coterie.runs.experiment import Contender, Experiment, named
 
-SECTIONS = ("name", "clients", "problem", "model", "training", "method", "channel", "graph", "rules")
+SECTIONS = (
+    "name",
+    "clients",
+    "problem",
+    "model",
+    "training",
+    "method",
+    "channel",
+    "graph",
+    "rules",
+)
 GRAPHS = ("complete", "ring", "star", "equal", "random-graph", "random")
 """Kinds that need nobody's data."""
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
@@ -63,16 +75,41 @@ class Rules(Options):
 
     name: ClassVar[str] = "rules"
 
-    on_missing: str = option("wait", "when somebody is silent: wait for them (exact), or go on without", choices=("wait", "go-on"))
-    patience: float = option(60.0, "seconds before somebody counts as silent in a round", above=0, static=True)
-    give_up: float = option(3600.0, 'seconds of waiting, with "wait", before the run stops (it can be resumed)', above=0, static=True)
-    at_least: float = option(0.5, 'hub, "go-on": the share of a round\'s clients that must answer', above=0, high=1, static=True)
-    staleness: int = option(3, 'peers, "go-on": rounds that a silent neighbour counts with its last message before its edge is dropped', low=0)
+    on_missing: str = option(
+        "wait",
+        "when somebody is silent: wait for them (exact), or go on without",
+        choices=("wait", "go-on"),
+    )
+    patience: float = option(
+        60.0, "seconds before somebody counts as silent in a round", above=0, static=True
+    )
+    give_up: float = option(
+        3600.0,
+        'seconds of waiting, with "wait", before the run stops (it can be resumed)',
+        above=0,
+        static=True,
+    )
+    at_least: float = option(
+        0.5,
+        'hub, "go-on": the share of a round\'s clients that must answer',
+        above=0,
+        high=1,
+        static=True,
+    )
+    staleness: int = option(
+        3,
+        'peers, "go-on": rounds that a silent neighbour counts with its last message before its'
+        " edge is dropped",
+        low=0,
+    )
 
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """What the models are for: shapes, names of labels, and how a client's table becomes inputs. Describes a federation where there is none."""
+    """What the models are for: shapes, names of labels, and how a client's table becomes inputs.
+
+    Describes a federation where there is none.
+    """
 
     task: Task
     inputs: tuple[int, ...]
@@ -84,47 +121,83 @@ class Problem:
     target: str = ""
     mean: tuple[float, ...] | None = None
     scale: tuple[float, ...] | None = None
-    """x ↦ (x − mean) / scale, the same for everybody; nothing: each client scales by its own training rows."""
+    """x ↦ (x − mean) / scale, the same for everybody; nothing: each client scales by its own
+    training rows.
+    """
 
-    KEYS: ClassVar[tuple[str, ...]] = ("task", "inputs", "labels", "targets", "features", "target", "mean", "scale")
+    KEYS: ClassVar[tuple[str, ...]] = (
+        "task",
+        "inputs",
+        "labels",
+        "targets",
+        "features",
+        "target",
+        "mean",
+        "scale",
+    )
 
     @classmethod
     def from_config(cls, given: Any) -> Problem:
         if not isinstance(given, dict):
-            raise InvalidInput(f"problem is {given!r}, but must be a table with task, inputs and labels.")
+            raise InvalidInput(
+                f"problem is {given!r}, but must be a table with task, inputs and labels."
+            )
         for key in given:
             if key not in cls.KEYS:
                 raise unknown("the option of problem,", key, cls.KEYS)
         task = given.get("task", "classification")
         if task not in ("classification", "regression"):
-            raise InvalidInput(f"problem.task is {task!r}, but must be 'classification' or 'regression'.")
+            raise InvalidInput(
+                f"problem.task is {task!r}, but must be 'classification' or 'regression'."
+            )
         features = tuple(map(str, _list(given, "features", str)))
         inputs = tuple(_list(given, "inputs", int)) or ((len(features),) if features else ())
         if not inputs or any(i < 1 for i in inputs):
             raise InvalidInput(
-                f"problem.inputs is {list(inputs)!r}, but must be the shape of a sample, whole numbers ≥ 1, or features must be given."
+                f"problem.inputs is {list(inputs)!r}, but must be the shape of a sample, whole"
+                " numbers ≥ 1, or features must be given."
             )
         if features and inputs != (len(features),):
-            raise InvalidInput(f"problem.inputs is {list(inputs)!r}, but there are {len(features)} features.")
+            raise InvalidInput(
+                f"problem.inputs is {list(inputs)!r}, but there are {len(features)} features."
+            )
         labels = given.get("labels", [])
         if isinstance(labels, int) and not isinstance(labels, bool):
             labels = [str(i) for i in range(labels)]
-        if not isinstance(labels, list) or (task == "classification" and len(set(map(str, labels))) < 2):
+        if not isinstance(labels, list) or (
+            task == "classification" and len(set(map(str, labels))) < 2
+        ):
             raise InvalidInput(
-                f"problem.labels is {labels!r}, but must be the list of all classes (or how many there are), at least 2 different ones."
+                f"problem.labels is {labels!r}, but must be the list of all classes (or how many"
+                " there are), at least 2 different ones."
             )
         targets = given.get("targets", 1)
         if not isinstance(targets, int) or targets < 1:
             raise InvalidInput(f"problem.targets is {targets!r}, but must be a whole number ≥ 1.")
-        scaling = [tuple(map(float, _list(given, key, (int, float)))) or None for key in ("mean", "scale")]
+        scaling = [
+            tuple(map(float, _list(given, key, (int, float)))) or None for key in ("mean", "scale")
+        ]
         for key, values in zip(("mean", "scale"), scaling, strict=True):
             if values is not None and len(values) != int(np.prod(inputs)):
-                raise InvalidInput(f"problem.{key} has {len(values)} numbers, but there are {int(np.prod(inputs))} inputs.")
+                raise InvalidInput(
+                    f"problem.{key} has {len(values)} numbers, but there are {int(np.prod(inputs))}"
+                    " inputs."
+                )
         if (scaling[0] is None) != (scaling[1] is None):
-            raise InvalidInput("problem.mean and problem.scale belong together; give both or neither.")
+            raise InvalidInput(
+                "problem.mean and problem.scale belong together; give both or neither."
+            )
         if scaling[1] is not None and not all(s > 0 for s in scaling[1]):
             raise InvalidInput("problem.scale holds a number that is not > 0.")
-        return cls(task, inputs, tuple(map(str, labels)), targets, features, str(given.get("target", "")), *scaling)
+        return cls(
+            task,
+            inputs,
+            tuple(map(str, labels)),
+            targets,
+            features,
+            str(given.get("target", "")),
+            *scaling,
+        )
 
     def to_config(self) -> dict[str, Any]:
         config: dict[str, Any] = {"task": self.task, "inputs": list(self.inputs)}
@@ -132,14 +205,27 @@ class Problem:
             config["labels"] = list(self.labels)
         else:
             config["targets"] = self.targets
-        optional = {"features": list(self.features), "target": self.target, "mean": list(self.mean or ()), "scale": list(self.scale or ())}
+        optional = {
+            "features": list(self.features),
+            "target": self.target,
+            "mean": list(self.mean or ()),
+            "scale": list(self.scale or ()),
+        }
         return config | {key: value for key, value in optional.items() if value}
 
     @classmethod
     def of(cls, federation: Federation) -> Problem:
-        """The problem that a federation poses, for a plan made from it. Its data is taken as it is, without further scaling."""
+        """The problem that a federation poses, for a plan made from it.
+
+        Its data is taken as it is, without further scaling.
+        """
         labels = tuple(map(str, federation.facts.get("labels") or range(federation.classes)))
-        return cls(federation.task, tuple(federation.input_shape), labels if federation.task == "classification" else (), federation.outputs)
+        return cls(
+            federation.task,
+            tuple(federation.input_shape),
+            labels if federation.task == "classification" else (),
+            federation.outputs,
+        )
 
     @property
     def outputs(self) -> int:
@@ -159,14 +245,28 @@ class Problem:
     def facts(self) -> dict[str, Any]:
         columns = tuple(dict.fromkeys(f.partition("=")[0] for f in self.features))
         quantity = np.array(["=" not in f for f in self.features])
-        mean = np.array(self.mean if self.mean is not None else [0.0] * len(self.features), np.float32)
+        mean = np.array(
+            self.mean if self.mean is not None else [0.0] * len(self.features), np.float32
+        )
         scaling = None if self.scale is None else Scaling(mean, np.array(self.scale, np.float32))
-        known: dict[str, Any] = {"features": list(self.features), "target": self.target, "labels": list(self.labels)}
-        return known | {"prepared": Prepared(columns, quantity, mean, scaling)} if self.features else known
+        known: dict[str, Any] = {
+            "features": list(self.features),
+            "target": self.target,
+            "labels": list(self.labels),
+        }
+        return (
+            known | {"prepared": Prepared(columns, quantity, mean, scaling)}
+            if self.features
+            else known
+        )
 
     def sample(self) -> Federation:
         """One client with one made-up sample, for whoever needs shapes but has no data (a hub)."""
-        y = np.zeros(1, np.int32) if self.task == "classification" else np.zeros((1, self.targets) if self.targets > 1 else 1, np.float32)
+        y = (
+            np.zeros(1, np.int32)
+            if self.task == "classification"
+            else np.zeros((1, self.targets) if self.targets > 1 else 1, np.float32)
+        )
         one = Split(np.zeros((1, *self.inputs), np.float32), y, np.array([0, 1]))
         none = Split(one.x[:0], y[:0], np.array([0, 0]))
         return Federation("nobody's", one, none, none, self.task, self.classes)
@@ -174,7 +274,9 @@ class Problem:
 
 def _list(given: dict[str, Any], key: str, kind: Any) -> list[Any]:
     values = given.get(key, [])
-    if not isinstance(values, list) or not all(isinstance(v, kind) and not isinstance(v, bool) for v in values):
+    if not isinstance(values, list) or not all(
+        isinstance(v, kind) and not isinstance(v, bool) for v in values
+    ):
         raise InvalidInput(f"problem.{key} is {values!r}, but must be a list.")
     return values
 
@@ -195,7 +297,10 @@ class Plan:
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
-            raise InvalidInput(f"name is {self.name!r}, but must be lower-case letters, digits and dashes, at most 63.")
+            raise InvalidInput(
+                f"name is {self.name!r}, but must be lower-case letters, digits and dashes, at"
+                " most 63."
+            )
         if isinstance(self.clients, int):
             if self.clients < 1:
                 raise InvalidInput(f"clients is {self.clients}, but must be at least 1.")
@@ -203,30 +308,58 @@ class Plan:
             wrong = [c for c in self.clients if not NAME.fullmatch(c)]
             if wrong or not self.clients:
                 raise InvalidInput(
-                    f"clients holds {wrong[0] if wrong else 'nobody'!r}, but must be names of lower-case letters, digits and dashes, at most 63."
+                    f"clients holds {wrong[0] if wrong else 'nobody'!r}, but must be names of"
+                    " lower-case letters, digits and dashes, at most 63."
                 )
             if len(set(self.clients)) != len(self.clients):
                 twice = next(c for c in self.clients if list(self.clients).count(c) > 1)
-                raise InvalidInput(f"clients names {twice!r} twice; every client needs a name of its own.")
+                raise InvalidInput(
+                    f"clients names {twice!r} twice; every client needs a name of its own."
+                )
         if self.method.exchange not in ("star", "graph"):
-            raise InvalidInput(f"the method is {self.method.name!r}, but that exchanges no messages; a real federation needs a star or graph method.")
+            raise InvalidInput(
+                f"the method is {self.method.name!r}, but that exchanges no messages; a real"
+                " federation needs a star or graph method."
+            )
         if self.training.held_out:
-            raise InvalidInput("training.held_out belongs to simulations; in a real federation a newcomer simply joins a new plan.")
+            raise InvalidInput(
+                "training.held_out belongs to simulations; in a real federation a newcomer simply"
+                " joins a new plan."
+            )
         if self.training.batch_schedule is not None and self.training.sampling == "full":
-            raise InvalidInput("training.batch_schedule has no meaning with training.sampling = 'full'.")
+            raise InvalidInput(
+                "training.batch_schedule has no meaning with training.sampling = 'full'."
+            )
         if self.method.needs_exact and not self.channel.lossless:
-            raise InvalidInput(f'the channel is {self.channel.name!r}, but {self.method.name} needs its messages as they are: it must be "plain".')
+            raise InvalidInput(
+                f"the channel is {self.channel.name!r}, but {self.method.name} needs its messages"
+                ' as they are: it must be "plain".'
+            )
         if self.method.addressed and self.channel.down:
             raise InvalidInput(
-                f"channel.down is true, but {self.method.name} tells each client something of its own, which is not compressed in deployments."
+                f"channel.down is true, but {self.method.name} tells each client something of its"
+                " own, which is not compressed in deployments."
             )
         over_copies = self.method.exchange == "graph" or self.channel.down
         if over_copies and not self.channel.contracts():
-            raise InvalidInput(f"the channel {self.channel.name!r} may send more error than there was to send; make it finer, or choose another.")
+            raise InvalidInput(
+                f"the channel {self.channel.name!r} may send more error than there was to send;"
+                " make it finer, or choose another."
+            )
         if not self.peers and isinstance(self.clients, int):
-            raise InvalidInput(f"clients is {self.clients}, but a hub must know its clients: give the list of their names.")
-        if self.method.exchange == "graph" and not self.method.hub_between and self.cohort < self.size:
-            raise InvalidInput(f"training.cohort is {self.cohort}, but {self.method.name} has no hub that could sample clients; leave it out.")
+            raise InvalidInput(
+                f"clients is {self.clients}, but a hub must know its clients: give the list of"
+                " their names."
+            )
+        if (
+            self.method.exchange == "graph"
+            and not self.method.hub_between
+            and self.cohort < self.size
+        ):
+            raise InvalidInput(
+                f"training.cohort is {self.cohort}, but {self.method.name} has no hub that could"
+                " sample clients; leave it out."
+            )
         self.coupling  # noqa: B018 - refuses a wrong graph now and not in the first round
 
     @classmethod
@@ -241,7 +374,10 @@ class Plan:
         if isinstance(clients, list) and all(isinstance(c, str) for c in clients):
             clients = tuple(clients)
         elif not isinstance(clients, int) or isinstance(clients, bool):
-            raise InvalidInput(f"clients is {clients!r}, but must be a list of names (or, for peers, how many there are).")
+            raise InvalidInput(
+                f"clients is {clients!r}, but must be a list of names (or, for peers, how many"
+                " there are)."
+            )
         if not isinstance(config["name"], str):
             raise InvalidInput(f"name is {config['name']!r}, but must be a string.")
         channel = get_channel(*named("channel", config.get("channel", "plain")))
@@ -289,7 +425,9 @@ class Plan:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Changes with anything that all must agree on; for peers, who each know a part of the federation, without names and graph."""
+        """Changes with anything that all must agree on; for peers, who each know a part of the
+        federation, without names and graph.
+        """
         config = self.to_config()
         if self.peers:
             config["clients"] = self.size
@@ -325,7 +463,9 @@ class Plan:
 
     @cached_property
     def coupling(self) -> Graph | None:
-        """The client graph, where the plan has it: of a kind that needs no data, or edges by name: edges = [["ward-a", "ward-b", 1.0], …]."""
+        """The client graph, where the plan has it: of a kind that needs no data, or edges by name:
+        edges = [["ward-a", "ward-b", 1.0], …].
+        """
         if self.method.exchange != "graph" or (self.peers and not self.graph):
             return None
         given = dict(self.graph)
@@ -336,23 +476,38 @@ class Plan:
                 raise unknown("graph.kind", kind, (*GRAPHS, "edges"))
             for key in given:
                 if key not in ("weight", "probability", "seed"):
-                    raise unknown("the option of graph,", key, ("kind", "weight", "probability", "seed", "edges"))
+                    raise unknown(
+                        "the option of graph,",
+                        key,
+                        ("kind", "weight", "probability", "seed", "edges"),
+                    )
             try:
                 return graphs.build(kind, cast(Federation, _Sized(self.size)), **given)
             except (TypeError, ValueError) as error:
-                raise error if isinstance(error, InvalidInput) else InvalidInput(f"graph is {self.graph!r}: {error}.") from None
+                raise (
+                    error
+                    if isinstance(error, InvalidInput)
+                    else InvalidInput(f"graph is {self.graph!r}: {error}.")
+                ) from None
         if given:
             raise unknown("the option of graph,", next(iter(given)), ("edges",))
         weights = np.zeros((self.size, self.size))
         for edge in edges if isinstance(edges, list) else [edges]:
             if not isinstance(edge, list) or len(edge) not in (2, 3):
-                raise InvalidInput(f"graph.edges holds {edge!r}, but every edge must be [client, client] or [client, client, weight].")
+                raise InvalidInput(
+                    f"graph.edges holds {edge!r}, but every edge must be [client, client] or"
+                    " [client, client, weight]."
+                )
             k, l = (self.number(str(end)) for end in edge[:2])
             if k == l:
-                raise InvalidInput(f"graph.edges holds {edge!r}, but an edge joins two different clients.")
+                raise InvalidInput(
+                    f"graph.edges holds {edge!r}, but an edge joins two different clients."
+                )
             weight = edge[2] if len(edge) == 3 else 1.0
             if not isinstance(weight, (int, float)) or not weight > 0:
-                raise InvalidInput(f"graph.edges holds {edge!r}, but its weight must be a number > 0.")
+                raise InvalidInput(
+                    f"graph.edges holds {edge!r}, but its weight must be a number > 0."
+                )
             weights[k, l] = weights[l, k] = weight
         return graphs.from_matrix(weights, "edges")
 

@@ -1,4 +1,6 @@
-"""A participant's own side of a deployment: who it is, where its data lies, what it listens on. One TOML file per machine; paths are relative to it.
+"""A participant's own side of a deployment: who it is, where its data lies, what it listens on.
+
+One TOML file per machine; paths are relative to it.
 
 plan = "federation.toml"       # the same on all machines
 name = "ward-a"
@@ -8,8 +10,8 @@ hub = "hub.example.org:9092"   # clients of a hub
 share_scores = false           # whether the hub may know how well the models do here
 
 [data]
-path = "ward-a.csv"            # a table (or a folder of tables) with the plan's features and target; or an .npz made by `save_own`
-test = 0.25
+path = "ward-a.csv"            # a table (or a folder of tables) with the plan's features and
+target; or an .npz made by `save_own` test = 0.25
 
 Peers have, instead of a hub:
 
@@ -21,8 +23,8 @@ number = 1
 endpoint = "tls/ward-b.example.org:7447"
 weight = 1.0
 
-A hub of peers (a star method with `coterie peer`) has role = "hub", a name that no client has, listen, and no data; its neighbours are the clients.
-Theirs is the hub.
+A hub of peers (a star method with `coterie peer`) has role = "hub", a name that no client has,
+listen, and no data; its neighbours are the clients. Theirs is the hub.
 """
 
 from __future__ import annotations
@@ -35,17 +37,17 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
+from coterie.core.errors import InvalidInput, unknown
+from coterie.core.files import read_arrays, writing
+from coterie.core.options import Options, option, traced_dataclass
 from coterie.data.federation import Federation, Split
 from coterie.data.scaling import fit
 from coterie.data.tables import KINDS, MISSING, newcomers_from_table, read_table
 from coterie.deploy.peer import Neighbour
 from coterie.deploy.plan import Plan, Problem
 from coterie.deploy.worker import Worker
-from coterie.engine.files import read_arrays, writing
-from coterie.errors import InvalidInput, unknown
-from coterie.experiment import Experiment
-from coterie.models.torch_spec import imported
-from coterie.options import Options, option, traced_dataclass
+from coterie.models.torch.spec import imported
+from coterie.runs.experiment import Experiment
 
 SPLITS = ("train", "validation", "test")
 
@@ -57,27 +59,54 @@ class OwnData(Options):
     name: ClassVar[str] = "data"
 
     path: str = option(help="a table, a folder of tables, or an .npz with x_train, y_train, …")
-    missing: str = option("refuse", "missing numbers: refuse them, or put the plan's mean there", choices=MISSING)
-    validation: float = option(0.0, "share of the rows for validation", low=0, high=0.9, static=True)
+    missing: str = option(
+        "refuse", "missing numbers: refuse them, or put the plan's mean there", choices=MISSING
+    )
+    validation: float = option(
+        0.0, "share of the rows for validation", low=0, high=0.9, static=True
+    )
     test: float = option(0.25, "share of the rows for testing", low=0, high=0.9, static=True)
-    loader: str | None = option(None, "package.module:name of a function that gives a PyTorch DataLoader to train on; `path` is then for scoring")
+    loader: str | None = option(
+        None,
+        "package.module:name of a function that gives a PyTorch DataLoader to train on; `path` is"
+        " then for scoring",
+    )
     seed: int = option(0, "of the cut into train, validation and test", low=0)
 
     def load(self, plan: Plan, base: Path = Path()) -> Federation:
         """This participant's data as a federation of one."""
         path = base / Path(self.path).expanduser()
-        if path.suffix == ".npz" and path.is_file() and (made := _read_splits(path, plan.problem)) is not None:
+        if (
+            path.suffix == ".npz"
+            and path.is_file()
+            and (made := _read_splits(path, plan.problem)) is not None
+        ):
             return made
         if not plan.problem.features:
-            raise InvalidInput(f"data.path is {self.path!r}, a table, but the plan's problem names no features and target to read it by.")
+            raise InvalidInput(
+                f"data.path is {self.path!r}, a table, but the plan's problem names no features and"
+                " target to read it by."
+            )
         if path.is_dir():
-            files = sorted(p for p in path.iterdir() if p.is_file() and p.name.lower().endswith(KINDS))
+            files = sorted(
+                p for p in path.iterdir() if p.is_file() and p.name.lower().endswith(KINDS)
+            )
             if not files:
-                raise InvalidInput(f"data.path is {self.path!r}, but that folder holds no table ({', '.join(KINDS)}).")
+                raise InvalidInput(
+                    f"data.path is {self.path!r}, but that folder holds no table"
+                    f" ({', '.join(KINDS)})."
+                )
             table = pa.concat_tables([read_table(p) for p in files], promote_options="permissive")
         else:
             table = read_table(path)
-        made = newcomers_from_table(table, plan.problem, missing=self.missing, validation=self.validation, test=self.test, seed=self.seed)
+        made = newcomers_from_table(
+            table,
+            plan.problem,
+            missing=self.missing,
+            validation=self.validation,
+            test=self.test,
+            seed=self.seed,
+        )
         return made if plan.problem.mean is not None else _own_scale(made, plan.problem)
 
     def own_loader(self) -> Any:
@@ -89,7 +118,10 @@ def _own_scale(made: Federation, problem: Problem) -> Federation:
     """Measured inputs by this participant's own training rows."""
     measured = problem.facts["prepared"].quantity
     scaling = fit(made.train.x)
-    train, validation, test = (Split(np.where(measured, scaling(s.x), s.x).astype(np.float32), s.y, s.offsets) for s in made.splits)
+    train, validation, test = (
+        Split(np.where(measured, scaling(s.x), s.x).astype(np.float32), s.y, s.offsets)
+        for s in made.splits
+    )
     return dataclasses.replace(made, train=train, validation=validation, test=test)
 
 
@@ -106,7 +138,9 @@ def _read_splits(path: Path, problem: Problem) -> Federation | None:
         a, b = arrays.get(f"x_{name}", x[:0]), arrays.get(f"y_{name}", y[:0])
         return Split(a, b, np.array([0, len(a)]))
 
-    return Federation(path.stem, part("train"), part("validation"), part("test"), problem.task, problem.classes)
+    return Federation(
+        path.stem, part("train"), part("validation"), part("test"), problem.task, problem.classes
+    )
 
 
 def save_own(federation: Federation, client: int, path: Path) -> None:
@@ -118,12 +152,26 @@ def save_own(federation: Federation, client: int, path: Path) -> None:
         np.savez(f, **arrays)  # type: ignore[arg-type]
 
 
-KEYS = ("plan", "name", "number", "folder", "keys", "hub", "share_scores", "data", "listen", "neighbours", "role")
+KEYS = (
+    "plan",
+    "name",
+    "number",
+    "folder",
+    "keys",
+    "hub",
+    "share_scores",
+    "data",
+    "listen",
+    "neighbours",
+    "role",
+)
 
 
 @dataclasses.dataclass(frozen=True)
 class PeerOf:
-    """A neighbour in a config: who it is, and where it listens ("" when it is the one that connects)."""
+    """A neighbour in a config: who it is, and where it listens ("" when it is the one that
+    connects).
+    """
 
     who: Neighbour
     endpoint: str
@@ -160,7 +208,10 @@ class Site:
         for key in config:
             if key not in KEYS:
                 raise unknown("the key", key, KEYS)
-        text = {key: _text(config, key, needed=key in ("plan", "name")) for key in ("plan", "name", "folder", "keys", "hub", "listen", "role")}
+        text = {
+            key: _text(config, key, needed=key in ("plan", "name"))
+            for key in ("plan", "name", "folder", "keys", "hub", "listen", "role")
+        }
         base = path.parent
         plan = Plan.from_file(base / text["plan"])
         if text["role"] not in ("", "hub"):
@@ -169,8 +220,14 @@ class Site:
         number = -1 if hub else config.get("number")
         if number is None:
             number = plan.number(text["name"])
-        if isinstance(number, bool) or not isinstance(number, int) or not (hub or 0 <= number < plan.size):
-            raise InvalidInput(f"number is {number!r}, but must be a whole number from 0 to {plan.size - 1}.")
+        if (
+            isinstance(number, bool)
+            or not isinstance(number, int)
+            or not (hub or 0 <= number < plan.size)
+        ):
+            raise InvalidInput(
+                f"number is {number!r}, but must be a whole number from 0 to {plan.size - 1}."
+            )
         share = config.get("share_scores", False)
         if not isinstance(share, bool):
             raise InvalidInput(f"share_scores is {share!r}, but must be true or false.")
@@ -206,14 +263,20 @@ class Site:
 def _text(config: Mapping[str, Any], key: str, *, needed: bool = False) -> str:
     value = config.get(key, "")
     if not isinstance(value, str) or (needed and not value):
-        raise InvalidInput(f"{key} is {value!r}, but must be a string." if key in config else f"the key {key!r} is missing.")
+        raise InvalidInput(
+            f"{key} is {value!r}, but must be a string."
+            if key in config
+            else f"the key {key!r} is missing."
+        )
     return value
 
 
 def _neighbour(given: Any, plan: Plan) -> PeerOf:
     known = ("name", "number", "endpoint", "weight")
     if not isinstance(given, dict):
-        raise InvalidInput(f"a neighbour is {given!r}, but must be a table with name, number, endpoint and weight.")
+        raise InvalidInput(
+            f"a neighbour is {given!r}, but must be a table with name, number, endpoint and weight."
+        )
     for key in given:
         if key not in known:
             raise unknown("the key of a neighbour,", key, known)
@@ -223,7 +286,11 @@ def _neighbour(given: Any, plan: Plan) -> PeerOf:
         number = plan.number(name)
     number = -1 if number is None else number  # a hub asks by name, and has no number itself
     if isinstance(number, bool) or not isinstance(number, int):
-        raise InvalidInput(f"the number of neighbour {name!r} is {number!r}, but must be a whole number.")
+        raise InvalidInput(
+            f"the number of neighbour {name!r} is {number!r}, but must be a whole number."
+        )
     if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not weight > 0:
-        raise InvalidInput(f"the weight of neighbour {name!r} is {weight!r}, but must be a number > 0.")
+        raise InvalidInput(
+            f"the weight of neighbour {name!r} is {weight!r}, but must be a number > 0."
+        )
     return PeerOf(Neighbour(name, number, float(weight)), _text(given, "endpoint"))

@@ -1,8 +1,11 @@
-"""Newcomers: a model for a client that was not in training, from what the federation has learnt and from its own data. The federation stays as it is.
+"""Newcomers: a model for a client that was not in training, from what the federation has learnt and
+from its own data. The federation stays as it is.
 
-Each method does it its own way, by the functions it trains with. In a star the newcomer hears what the hub says now and does its local rounds
-against it: for pFedMe steps towards prox(w), for lp-proj steps pulled to w̃ in the subspace; where there is one model for all it takes that
-model. On a graph it begins with its neighbours' mean (for graph-proj inside the subspace) and is pulled to their last messages while it trains.
+Each method does it its own way, by the functions it trains with. In a star the newcomer hears what
+the hub says now and does its local rounds against it: for pFedMe steps towards prox(w), for lp-proj
+steps pulled to w̃ in the subspace; where there is one model for all it takes that model. On a graph
+it begins with its neighbours' mean (for graph-proj inside the subspace) and is pulled to their last
+messages while it trains.
 """
 
 from __future__ import annotations
@@ -15,14 +18,14 @@ import numpy as np
 from jax import lax
 from numpy.typing import NDArray
 
-from coterie.algorithms.base import Method
+from coterie.core.errors import InvalidInput
+from coterie.core.vector import Vector
 from coterie.coupling.graph import Graph
 from coterie.data.federation import Federation
 from coterie.engine.evaluate import Scores, hold, score_models
 from coterie.engine.rounds import Data, Spec, hear, last_messages, objective_of, speak
 from coterie.engine.simulate import Simulator
-from coterie.errors import InvalidInput
-from coterie.vector import Vector
+from coterie.methods.base import Method
 
 ROUNDS = 20
 """Local rounds that a newcomer gets unless asked otherwise."""
@@ -35,10 +38,13 @@ class Adapted(NamedTuple):
     scores: Scores
 
 
-def neighbour_weights(graph: Graph, members: Federation, newcomers: Federation) -> NDArray[np.float64]:
+def neighbour_weights(
+    graph: Graph, members: Federation, newcomers: Federation
+) -> NDArray[np.float64]:
     """How strongly each newcomer is tied to each member, (newcomers, members).
 
-    By common labels where the graph is "similar", alike to all members otherwise; a newcomer's weights add up to what a member's do on average.
+    By common labels where the graph is "similar", alike to all members otherwise; a newcomer's
+    weights add up to what a member's do on average.
     """
     total = float(graph.weights.sum()) / max(1, graph.clients)
     if graph.name == "similar":
@@ -55,15 +61,25 @@ def neighbour_weights(graph: Graph, members: Federation, newcomers: Federation) 
 def check_alike(members: Federation, newcomers: Federation) -> None:
     """Newcomers must have the inputs and targets of those the models were trained for."""
     if newcomers.task != members.task:
-        raise InvalidInput(f"the newcomers' task is {newcomers.task}, but the run's is {members.task}.")
+        raise InvalidInput(
+            f"the newcomers' task is {newcomers.task}, but the run's is {members.task}."
+        )
     if newcomers.input_shape != members.input_shape:
-        raise InvalidInput(f"the newcomers' inputs have the shape {newcomers.input_shape}, but the run's have {members.input_shape}.")
+        raise InvalidInput(
+            f"the newcomers' inputs have the shape {newcomers.input_shape}, but the run's have"
+            f" {members.input_shape}."
+        )
     if newcomers.outputs != members.outputs:
-        raise InvalidInput(f"the newcomers have {newcomers.outputs} classes or targets, but the run has {members.outputs}.")
+        raise InvalidInput(
+            f"the newcomers have {newcomers.outputs} classes or targets, but the run has"
+            f" {members.outputs}."
+        )
 
 
 class Offer(NamedTuple):
-    """What the federation gives a newcomer: the hub's state, what all hear, the members' last messages (graph), and what every client begins with."""
+    """What the federation gives a newcomer: the hub's state, what all hear, the members' last
+    messages (graph), and what every client begins with.
+    """
 
     hub: Any
     received: Any
@@ -72,11 +88,21 @@ class Offer(NamedTuple):
     memory: Any
 
 
-def _join(spec: Spec, method: Method, data: Data, seed: Any, t: Any, rounds: Any, offer: Offer, ids: Any, weights: Any) -> Any:
+def _join(
+    spec: Spec,
+    method: Method,
+    data: Data,
+    seed: Any,
+    t: Any,
+    rounds: Any,
+    offer: Offer,
+    ids: Any,
+    weights: Any,
+) -> Any:
     received, pool = offer.received, offer.messages
 
     def one(place: Any, weights: Any) -> tuple[Any, Any]:
-        objective = lambda i: objective_of(spec, data, seed, t + i, place, spec.clients + place)  # noqa: E731
+        objective = lambda i: objective_of(spec, data, seed, t + i, place, spec.clients + place)
         if method.exchange == "graph":
             memory = method.join(offer.template, pool, weights)
 
@@ -86,9 +112,11 @@ def _join(spec: Spec, method: Method, data: Data, seed: Any, t: Any, rounds: Any
 
             return received, lax.fori_loop(0, rounds, together, memory)
         if method.exchange != "star":
-            train = lambda i, memory: method.local(received, memory, objective(i)).memory  # noqa: E731
-            return received, lax.fori_loop(0, rounds if method.exchange == "none" else 0, train, offer.memory)
-        heard = lambda sent: method.welcome(offer.hub, received, sent)  # noqa: E731
+            train = lambda i, memory: method.local(received, memory, objective(i)).memory
+            return received, lax.fori_loop(
+                0, rounds if method.exchange == "none" else 0, train, offer.memory
+            )
+        heard = lambda sent: method.welcome(offer.hub, received, sent)
         memory = offer.memory
         shapes = jax.eval_shape(lambda: method.local(received, memory, objective(0)).message)
         nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
@@ -103,7 +131,11 @@ def _join(spec: Spec, method: Method, data: Data, seed: Any, t: Any, rounds: Any
 
     def models(place: Any, weights: Any) -> dict[str, Vector]:
         received, memory = one(place, weights)
-        return method.models(received, memory, objective_of(spec, data, seed, t + rounds, place, spec.clients + place))
+        return method.models(
+            received,
+            memory,
+            objective_of(spec, data, seed, t + rounds, place, spec.clients + place),
+        )
 
     return jax.vmap(models)(ids, weights)
 
@@ -111,8 +143,17 @@ def _join(spec: Spec, method: Method, data: Data, seed: Any, t: Any, rounds: Any
 compiled_join = jax.jit(_join, static_argnums=(0,))
 
 
-def adapt(simulator: Simulator, newcomers: Federation, *, rounds: int = ROUNDS, weights: NDArray[Any] | None = None) -> Adapted:
-    """Models for newcomers. `weights` (newcomers × members) ties them to members on a graph; nothing: `neighbour_weights`."""
+def adapt(
+    simulator: Simulator,
+    newcomers: Federation,
+    *,
+    rounds: int = ROUNDS,
+    weights: NDArray[Any] | None = None,
+) -> Adapted:
+    """Models for newcomers.
+
+    `weights` (newcomers × members) ties them to members on a graph; nothing: `neighbour_weights`.
+    """
     check_alike(simulator.federation, newcomers)
     sim, method, count = simulator, simulator.method, newcomers.clients
     with sim.precision():
@@ -123,13 +164,21 @@ def adapt(simulator: Simulator, newcomers: Federation, *, rounds: int = ROUNDS, 
         if method.exchange == "graph":
             assert sim.graph is not None
             pool = last_messages(method, sim.channel, sim.store.gather(np.arange(sim.spec.clients)))
-            weights = neighbour_weights(sim.graph, sim.federation, newcomers) if weights is None else weights
+            weights = (
+                neighbour_weights(sim.graph, sim.federation, newcomers)
+                if weights is None
+                else weights
+            )
         tied = jnp.asarray(np.zeros((count, 0)) if weights is None else weights, dtype)
         method = method.for_newcomers(int(newcomers.train.sizes.max()))
         row = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), sim.store.gather(np.zeros(1, int)))
         said = speak(method, sim.channel, sim.seed, sim.t, sim.centre)
         received = hear(method, sim.channel, sim.seed, sim.t, sim.centre, said, 0, row).received
         offer = Offer(sim.hub, received, pool, sim.template, method.client_init(sim.template))
-        models = compiled_join(sim.spec, method, data, sim.seed, sim.t, rounds, offer, jnp.arange(count), tied)
-        scores = score_models(sim.spec, [models[view] for view in method.model_views], hold(newcomers.test, dtype))
+        models = compiled_join(
+            sim.spec, method, data, sim.seed, sim.t, rounds, offer, jnp.arange(count), tied
+        )
+        scores = score_models(
+            sim.spec, [models[view] for view in method.model_views], hold(newcomers.test, dtype)
+        )
         return Adapted({view: v.map(np.asarray) for view, v in models.items()}, scores)

@@ -12,13 +12,13 @@ import numpy as np
 from jax import lax
 from numpy.typing import NDArray
 
-from coterie.algorithms.base import Method
 from coterie.channel.base import Channel
+from coterie.core.vector import Vector
 from coterie.data.federation import Split
 from coterie.engine.rounds import Data, Hub, Row, Spec, hear, objective_of, speak
 from coterie.engine.store import Store
-from coterie.objective import Learner
-from coterie.vector import Vector
+from coterie.methods.base import Method
+from coterie.models.objective import Learner
 
 TILE = 64
 """Samples a client looks at at once."""
@@ -34,18 +34,29 @@ class Held(NamedTuple):
 
 
 class Scores(NamedTuple):
-    """Per view and client: mean loss and mean score (accuracy, or the negated mean squared error); NaN for clients without samples."""
+    """Per view and client: mean loss and mean score (accuracy, or the negated mean squared error);
+    NaN for clients without samples.
+    """
 
     loss: NDArray[np.float64]
     score: NDArray[np.float64]
 
 
 def hold(split: Split, dtype: Any) -> Held:
-    y = split.y.astype(dtype) if np.issubdtype(split.y.dtype, np.floating) else split.y.astype(np.int32)
+    y = (
+        split.y.astype(dtype)
+        if np.issubdtype(split.y.dtype, np.floating)
+        else split.y.astype(np.int32)
+    )
     x = split.x.astype(dtype)
     if not len(x):  # nothing to look at, but shapes must be there
         x, y = np.zeros((1, *x.shape[1:]), dtype), np.zeros((1, *y.shape[1:]), y.dtype)
-    return Held(jnp.asarray(x), jnp.asarray(y), jnp.asarray(split.offsets[:-1], jnp.int32), jnp.asarray(split.sizes, jnp.int32))
+    return Held(
+        jnp.asarray(x),
+        jnp.asarray(y),
+        jnp.asarray(split.offsets[:-1], jnp.int32),
+        jnp.asarray(split.sizes, jnp.int32),
+    )
 
 
 def _scores(learner: Learner, models: Sequence[Vector], held: Held, client: Any) -> tuple[Any, Any]:
@@ -71,7 +82,9 @@ def _scores(learner: Learner, models: Sequence[Vector], held: Held, client: Any)
 
 @partial(jax.jit, static_argnums=(0,))
 def _score_all(learner: Learner, models: Sequence[Vector], held: Held) -> tuple[Any, Any]:
-    return jax.vmap(lambda client, models: _scores(learner, models, held, client))(jnp.arange(len(held.size)), models)
+    return jax.vmap(lambda client, models: _scores(learner, models, held, client))(
+        jnp.arange(len(held.size)), models
+    )
 
 
 def score_models(spec: Spec, models: Sequence[Vector], held: Held) -> Scores:
@@ -81,7 +94,18 @@ def score_models(spec: Spec, models: Sequence[Vector], held: Held) -> Scores:
     return Scores(*(np.where(empty, np.nan, np.asarray(a, np.float64).T) for a in (loss, score)))
 
 
-def _chunk(spec: Spec, method: Method, channel: Channel, data: Data, held: Held, seed: Any, t: Any, hub: Hub, ids: Any, rows: Row) -> tuple[Any, Any]:
+def _chunk(
+    spec: Spec,
+    method: Method,
+    channel: Channel,
+    data: Data,
+    held: Held,
+    seed: Any,
+    t: Any,
+    hub: Hub,
+    ids: Any,
+    rows: Row,
+) -> tuple[Any, Any]:
     said = speak(method, channel, seed, t, hub)
 
     def one(client: Any, row: Row) -> tuple[Any, Any]:
@@ -95,7 +119,18 @@ def _chunk(spec: Spec, method: Method, channel: Channel, data: Data, held: Held,
 compiled_chunk = jax.jit(_chunk, static_argnums=(0,))
 
 
-def evaluate(spec: Spec, method: Method, channel: Channel, data: Data, held: Held, seed: int, t: int, hub: Hub, store: Store, at_once: int) -> Scores:
+def evaluate(
+    spec: Spec,
+    method: Method,
+    channel: Channel,
+    data: Data,
+    held: Held,
+    seed: int,
+    t: int,
+    hub: Hub,
+    store: Store,
+    at_once: int,
+) -> Scores:
     """Scores of all clients; clients with alike amounts of samples are evaluated side by side."""
     n = spec.clients
     order = np.argsort(np.asarray(held.size), kind="stable")
@@ -106,7 +141,14 @@ def evaluate(spec: Spec, method: Method, channel: Channel, data: Data, held: Hel
     for begin in range(0, n, width):
         ids = order[begin : begin + width]
         padded = np.resize(ids, width)
-        pending.append((ids, compiled_chunk(spec, method, channel, data, held, seed, t, hub, padded, store.gather(padded))))
+        pending.append(
+            (
+                ids,
+                compiled_chunk(
+                    spec, method, channel, data, held, seed, t, hub, padded, store.gather(padded)
+                ),
+            )
+        )
     for ids, (losses, scores) in pending:
         loss[:, ids] = np.asarray(losses).T[:, : len(ids)]
         score[:, ids] = np.asarray(scores).T[:, : len(ids)]

@@ -1,7 +1,9 @@
-"""Where the states of N clients live: on the device, in host memory, or in a memory-mapped file. Only the rows of a cohort move.
+"""Where the states of N clients live: on the device, in host memory, or in a memory-mapped file.
 
-Host and file stores keep a row of bytes per client. A client that never trained takes no memory worth speaking of: its row is the
-common initial one until it is first written.
+Only the rows of a cohort move.
+
+Host and file stores keep a row of bytes per client. A client that never trained takes no memory
+worth speaking of: its row is the common initial one until it is first written.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.errors import InvalidInput
+from coterie.core.errors import InvalidInput
 
 
 class RowFormat:
@@ -30,7 +32,9 @@ class RowFormat:
         self.bytes = sum(self.sizes)
 
     def initial_row(self) -> NDArray[np.uint8]:
-        return self.pack(jax.tree.unflatten(self.structure, [leaf[None] for leaf in self.initial]))[0]
+        return self.pack(jax.tree.unflatten(self.structure, [leaf[None] for leaf in self.initial]))[
+            0
+        ]
 
     def pack(self, rows: Any) -> NDArray[np.uint8]:
         """Stacked states → (count, bytes)."""
@@ -38,7 +42,15 @@ class RowFormat:
         if not leaves:
             return np.zeros((0, 0), np.uint8)
         return np.concatenate(
-            [leaf.reshape(len(leaf), -1).view(np.uint8) if leaf.size else np.zeros((len(leaf), 0), np.uint8) for leaf in leaves], axis=1
+            [
+                (
+                    leaf.reshape(len(leaf), -1).view(np.uint8)
+                    if leaf.size
+                    else np.zeros((len(leaf), 0), np.uint8)
+                )
+                for leaf in leaves
+            ],
+            axis=1,
         )
 
     def unpack(self, packed: NDArray[np.uint8]) -> Any:
@@ -52,7 +64,9 @@ class RowFormat:
 
 
 class DeviceStore:
-    """All rows as stacked arrays on the device: whole blocks of rounds run without coming back to Python."""
+    """All rows as stacked arrays on the device: whole blocks of rounds run without coming back to
+    Python.
+    """
 
     kind = "device"
 
@@ -70,13 +84,19 @@ class DeviceStore:
             self.rows = jax.tree.map(lambda r, v: r.at[ids].set(v), self.rows, new)
 
     def packed(self, ids: NDArray[Any]) -> NDArray[np.uint8]:
-        return self.format.pack(jax.tree.map(lambda r: np.asarray(r)[ids], self.rows)) if self.format.bytes else np.zeros((len(ids), 0), np.uint8)
+        return (
+            self.format.pack(jax.tree.map(lambda r: np.asarray(r)[ids], self.rows))
+            if self.format.bytes
+            else np.zeros((len(ids), 0), np.uint8)
+        )
 
 
 class HostStore:
     """Rows in host memory (kind "host") or in a memory-mapped scratch file (kind "file")."""
 
-    def __init__(self, clients: int, initial: Any, kind: str = "host", path: Path | None = None) -> None:
+    def __init__(
+        self, clients: int, initial: Any, kind: str = "host", path: Path | None = None
+    ) -> None:
         self.kind = kind
         self.clients, self.format = clients, RowFormat(initial)
         self.default = self.format.initial_row() if self.format.bytes else np.zeros(0, np.uint8)
@@ -85,16 +105,21 @@ class HostStore:
 
     @cached_property
     def rows(self) -> NDArray[np.uint8]:
-        """(N, bytes per client); made when first needed, so that nothing is written before a run begins."""
+        """(N, bytes per client); made when first needed, so that nothing is written before a run
+        begins.
+        """
         shape = (self.clients, self.format.bytes)
         if self.kind == "host" or not math.prod(shape):
             return np.zeros(shape, np.uint8)
         try:
-            # Scratch only: after a crash it is rebuilt from checkpoints, never trusted. Untouched parts stay holes in the file.
-            where: Any = self.path if self.path is not None else tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the map
+            # Scratch only: after a crash it is rebuilt from checkpoints, never trusted. Untouched
+            # parts stay holes in the file.
+            where: Any = self.path or tempfile.TemporaryFile()  # noqa: SIM115 - the map keeps it
             return np.memmap(where, np.uint8, "w+", shape=shape)
         except OSError as error:
-            raise InvalidInput(f"the store file {self.path} cannot be written: {error.strerror or error}.") from None
+            raise InvalidInput(
+                f"the store file {self.path} cannot be written: {error.strerror or error}."
+            ) from None
 
     def packed(self, ids: NDArray[Any]) -> NDArray[np.uint8]:
         out = np.asarray(self.rows[ids])

@@ -1,7 +1,19 @@
 """Models: `Model(init, apply)`, and the shipped ones by name."""
 
-from coterie.models import convolutional, dense, torch_spec
+from coterie.models import convolutional, dense
 from coterie.models.base import MODELS, Model, ModelSpec, get_model, model_spec
-from coterie.models.torch_module import TorchModel, torch_model
+from coterie.models.torch import spec as torch_spec
+from coterie.models.torch.module import TorchModel, torch_model
 
-__all__ = ["MODELS", "Model", "ModelSpec", "TorchModel", "convolutional", "dense", "get_model", "model_spec", "torch_model", "torch_spec"]
+__all__ = [
+    "MODELS",
+    "Model",
+    "ModelSpec",
+    "TorchModel",
+    "convolutional",
+    "dense",
+    "get_model",
+    "model_spec",
+    "torch_model",
+    "torch_spec",
+]

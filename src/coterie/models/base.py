@@ -1,8 +1,10 @@
-"""What a model is: `init(key)` gives parameters, `apply(parameters, inputs)` gives outputs. Anything with these two works.
+"""What a model is: `init(key)` gives parameters, `apply(parameters, inputs)` gives outputs.
+Anything with these two works.
 
-Shipped models are *class-major*: they return outputs of shape (classes, batch) and keep weights as (out, in). With a different
-weight matrix per client this is what batched matrix products on a CPU like best: about twice as fast as (batch, classes) here
-(bench/layout.py measures it). Models of other libraries return (batch, classes) and leave `class_major` False.
+Shipped models are *class-major*: they return outputs of shape (classes, batch) and keep weights as
+(out, in). With a different weight matrix per client this is what batched matrix products on a CPU
+like best: about twice as fast as (batch, classes) here (bench/layout.py measures it). Models of
+other libraries return (batch, classes) and leave `class_major` False.
 """
 
 from __future__ import annotations
@@ -13,15 +15,17 @@ from typing import Any, ClassVar, NamedTuple, TypeVar, dataclass_transform
 
 import jax
 
-from coterie.errors import InvalidInput
-from coterie.options import Options, chosen, registered
-from coterie.vector import Vector
+from coterie.core.errors import InvalidInput
+from coterie.core.options import Options, chosen, registered
+from coterie.core.vector import Vector
 
 
 class InputLayer(NamedTuple):
-    """Says that a model begins with a dense layer z = W x + b on the flattened sample; lets several steps on one batch skip most products with x.
+    """Says that a model begins with a dense layer z = W x + b on the flattened sample; lets several
+    steps on one batch skip most products with x.
 
-    `split(parameters)` gives ({"w": W, "b": b}, rest) (b may be absent), `join` is its inverse, `after(rest, z)` gives the class-major outputs.
+    `split(parameters)` gives ({"w": W, "b": b}, rest) (b may be absent), `join` is its inverse,
+    `after(rest, z)` gives the class-major outputs.
     """
 
     split: Callable[[Any], tuple[Any, Any]]
@@ -30,10 +34,12 @@ class InputLayer(NamedTuple):
 
 
 class OwnLoss(NamedTuple):
-    """A model's own way to its loss, in the place of `apply` followed by cross-entropy or half the squared error.
+    """A model's own way to its loss, in the place of `apply` followed by cross-entropy or half the
+    squared error.
 
-    `training(parameters, x, y, weight, seed)` is the mean loss over the samples of weight 1; whatever it draws at random (dropout) depends on `seed`
-    alone. `samples(outputs, y)`, for evaluation, is the loss of each sample; None: the usual one.
+    `training(parameters, x, y, weight, seed)` is the mean loss over the samples of weight 1;
+    whatever it draws at random (dropout) depends on `seed` alone. `samples(outputs, y)`, for
+    evaluation, is the loss of each sample; None: the usual one.
     """
 
     training: Callable[[Any, Any, Any, Any, Any], Any]
@@ -60,7 +66,9 @@ class Model:
 
     def __post_init__(self) -> None:
         if not callable(self.init) or not callable(self.apply):
-            raise InvalidInput("a model needs two functions, init(key) and apply(parameters, inputs).")
+            raise InvalidInput(
+                "a model needs two functions, init(key) and apply(parameters, inputs)."
+            )
         if not (isinstance(self.l2, (int, float)) and self.l2 >= 0):
             raise InvalidInput(f"model.l2 is {self.l2!r}, but must be a number ≥ 0.")
 

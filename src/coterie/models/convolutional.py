@@ -6,7 +6,8 @@ from typing import Any
 
 import jax
 
-from coterie.errors import InvalidInput
+from coterie.core.errors import InvalidInput
+from coterie.core.options import option
 from coterie.models.base import Model, ModelSpec, model_spec
 from coterie.models.layers import (
     conv,
@@ -20,19 +21,23 @@ from coterie.models.layers import (
     max_pool_3,
     norm_init,
 )
-from coterie.options import option
 
 relu = jax.nn.relu
 
 
 def _too_small(model: str, shape: tuple[int, int, int], least: int) -> None:
     if min(shape[:2]) < least:
-        raise InvalidInput(f"the model {model!r} needs images of at least {least}×{least}, but they are {shape[0]}×{shape[1]}.")
+        raise InvalidInput(
+            f"the model {model!r} needs images of at least {least}×{least}, but they are"
+            f" {shape[0]}×{shape[1]}."
+        )
 
 
 @model_spec("cnn")
 class McMahanCNN(ModelSpec):
-    """The CNN of McMahan et al.: two 5×5 convolutions (32, 64 channels, same size), each with 2×2 max pooling, dense 512."""
+    """The CNN of McMahan et al.: two 5×5 convolutions (32, 64 channels, same size), each with 2×2
+    max pooling, dense 512.
+    """
 
     l2: float = option(0.0, "weight of (l2/2)‖w‖² in the loss", low=0)
 
@@ -60,7 +65,9 @@ class McMahanCNN(ModelSpec):
 
 @model_spec("lenet")
 class LeNet(ModelSpec):
-    """LeNet of the lp-proj paper: 5×5 convolutions with 6 and 16 channels and 2×2 max pooling, dense 120 and 84."""
+    """LeNet of the lp-proj paper: 5×5 convolutions with 6 and 16 channels and 2×2 max pooling,
+    dense 120 and 84.
+    """
 
     l2: float = option(0.0, "weight of (l2/2)‖w‖² in the loss", low=0)
 
@@ -91,10 +98,12 @@ class LeNet(ModelSpec):
 
 @model_spec("resnet")
 class SmallResNet(ModelSpec):
-    """The small ResNet of the lp-proj paper (App. C): 7×7 convolution with 64 channels, two blocks of two residuals (64, 128), average.
+    """The small ResNet of the lp-proj paper (App. C): 7×7 convolution with 64 channels, two blocks
+    of two residuals (64, 128), average.
 
-    The paper normalises by batch; its running statistics are state outside the parameters. Group normalisation has the same number of
-    parameters (678,794 in all for 28×28×1 and 10 classes) and none of that state.
+    The paper normalises by batch; its running statistics are state outside the parameters. Group
+    normalisation has the same number of parameters (678,794 in all for 28×28×1 and 10 classes) and
+    none of that state.
     """
 
     l2: float = option(0.0, "weight of (l2/2)‖w‖² in the loss", low=0)
@@ -108,14 +117,23 @@ class SmallResNet(ModelSpec):
             k = iter(jax.random.split(key, 2 + 3 * len(residuals)))
             p: dict[str, Any] = {"conv": conv_init(next(k), shape[2], 64, 7), "norm": norm_init(64)}
             for name, (a, b, stride) in residuals.items():
-                p[name] = {"conv1": conv_init(next(k), a, b, 3), "norm1": norm_init(b), "conv2": conv_init(next(k), b, b, 3), "norm2": norm_init(b)}
+                p[name] = {
+                    "conv1": conv_init(next(k), a, b, 3),
+                    "norm1": norm_init(b),
+                    "conv2": conv_init(next(k), b, b, 3),
+                    "norm2": norm_init(b),
+                }
                 if a != b or stride != 1:
                     p[name]["shortcut"] = conv_init(next(k), a, b, 1)
             p["out"] = dense_init(next(k), 128, outputs)
             return p
 
         def apply(p: dict[str, Any], x: Any) -> Any:
-            h = max_pool_3(relu(group_norm(p["norm"], conv(p["conv"], images(x, shape), 7, stride=2, padding=3))))
+            h = max_pool_3(
+                relu(
+                    group_norm(p["norm"], conv(p["conv"], images(x, shape), 7, stride=2, padding=3))
+                )
+            )
             for name, (_, _, stride) in residuals.items():
                 q = p[name]
                 y = relu(group_norm(q["norm1"], conv(q["conv1"], h, 3, stride=stride, padding=1)))

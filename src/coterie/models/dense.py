@@ -8,17 +8,21 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from coterie.errors import InvalidInput
+from coterie.core.errors import InvalidInput
+from coterie.core.options import option
 from coterie.models.base import InputLayer, Model, ModelSpec, model_spec
 from coterie.models.layers import dense, dense_first, dense_init
-from coterie.options import option
 
-ONLY_LAYER = InputLayer(split=lambda p: (p, ()), join=lambda first, rest: first, after=lambda rest, z: z)
+ONLY_LAYER = InputLayer(
+    split=lambda p: (p, ()), join=lambda first, rest: first, after=lambda rest, z: z
+)
 
 
 @model_spec("mlr")
 class LogisticRegression(ModelSpec):
-    """Multinomial logistic regression (softmax of a linear map), with L2: the papers' convex model."""
+    """Multinomial logistic regression (softmax of a linear map), with L2: the papers' convex
+    model.
+    """
 
     l2: float = option(0.0, "weight of (l2/2)‖w‖² in the loss", low=0)
 
@@ -54,7 +58,9 @@ class Linear(ModelSpec):
 
 @model_spec("mlp")
 class Perceptron(ModelSpec):
-    """Fully connected layers with ReLU between them; `hidden` gives their widths, e.g. "100" or "100,100"."""
+    """Fully connected layers with ReLU between them; `hidden` gives their widths, e.g. "100" or
+    "100,100".
+    """
 
     hidden: str = option("100", 'widths of the hidden layers, e.g. "100" or "100,100"')
     l2: float = option(0.0, "weight of (l2/2)‖w‖² in the loss", low=0)
@@ -65,7 +71,10 @@ class Perceptron(ModelSpec):
         except ValueError:
             widths = [0]
         if min(widths) < 1:
-            raise InvalidInput(f'mlp.hidden is {self.hidden!r}, but must be whole numbers ≥ 1 with commas between, e.g. "100,100".')
+            raise InvalidInput(
+                f"mlp.hidden is {self.hidden!r}, but must be whole numbers ≥ 1 with commas between,"
+                ' e.g. "100,100".'
+            )
         return widths
 
     def validate(self) -> None:
@@ -77,7 +86,10 @@ class Perceptron(ModelSpec):
 
         def init(key: Any) -> dict[str, Any]:
             keys = jax.random.split(key, len(sizes) - 1)
-            return {f"layer{i}": dense_init(k, a, b) for i, (k, a, b) in enumerate(zip(keys, sizes, sizes[1:], strict=False))}
+            return {
+                f"layer{i}": dense_init(k, a, b)
+                for i, (k, a, b) in enumerate(zip(keys, sizes, sizes[1:], strict=False))
+            }
 
         def after(rest: dict[str, Any], z: Any) -> Any:
             for i in range(1, len(sizes) - 1):
@@ -89,4 +101,11 @@ class Perceptron(ModelSpec):
             join=lambda first, rest: {"layer0": first, **rest},
             after=after,
         )
-        return Model(init, lambda p, x: after(p, dense_first(p["layer0"], x)), class_major=True, l2=self.l2, name=self.name, input_layer=first)
+        return Model(
+            init,
+            lambda p, x: after(p, dense_first(p["layer0"], x)),
+            class_major=True,
+            l2=self.l2,
+            name=self.name,
+            input_layer=first,
+        )

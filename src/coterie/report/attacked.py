@@ -12,18 +12,29 @@ from coterie.report.figures import pyplot, svg
 from coterie.report.page import STYLE
 
 if TYPE_CHECKING:
-    from coterie.attacking import Cell, Grid
+    from coterie.runs.attack import Cell, Grid
 
 
-BRACKETS = "In brackets: points against the same clients in the run where nobody lies; who is honest differs from share to share."
+BRACKETS = (
+    "In brackets: points against the same clients in the run where nobody lies; who is honest"
+    " differs from share to share."
+)
 
 
 def cell_text(cell: Cell) -> str:
     """`87.10 ± 0.31 (−2.4)`, `collapsed at round 7`, or both when only some seeds collapsed."""
     parts = []
     if cell.spread is not None:
-        change = "" if cell.change is None else f" ({100 * cell.change:+z.1f})".replace("-", "−").replace("+0.0)", "0.0)")
-        parts.append(f"{100 * cell.spread.mean:.2f}" + (f" ± {100 * cell.spread.std:.2f}" if cell.spread.count > 1 else "") + change)
+        change = (
+            ""
+            if cell.change is None
+            else f" ({100 * cell.change:+z.1f})".replace("-", "−").replace("+0.0)", "0.0)")
+        )
+        parts.append(
+            f"{100 * cell.spread.mean:.2f}"
+            + (f" ± {100 * cell.spread.std:.2f}" if cell.spread.count > 1 else "")
+            + change
+        )
     if cell.collapses:
         when = sorted(set(cell.collapses))
         rounds = f"round {when[0]}" if len(when) == 1 else f"rounds {when[0]}–{when[-1]}"
@@ -33,7 +44,10 @@ def cell_text(cell: Cell) -> str:
 
 
 def lines(grid: Grid, attack: str) -> list[list[str]]:
-    return [[label, *(cell_text(grid.cells[label, attack, f]) for f in grid.fractions)] for label in grid.labels]
+    return [
+        [label, *(cell_text(grid.cells[label, attack, f]) for f in grid.fractions)]
+        for label in grid.labels
+    ]
 
 
 def heads(grid: Grid) -> list[str]:
@@ -44,7 +58,10 @@ def attack_tables(grid: Grid) -> list[Table]:
     """One table per attack for the terminal."""
     out = []
     for attack in grid.attacks:
-        title = f"{grid.title}, {attack}: honest clients' mean test accuracy in % (points against the same clients when nobody lies)"
+        title = (
+            f"{grid.title}, {attack}: honest clients' mean test accuracy in % (points against the"
+            " same clients when nobody lies)"
+        )
         table = Table(title=title, title_justify="left")
         for i, name in enumerate(heads(grid)):
             table.add_column(name, justify="right" if i else "left")
@@ -55,24 +72,42 @@ def attack_tables(grid: Grid) -> list[Table]:
 
 
 def attack_markdown(grid: Grid) -> str:
-    parts = [f"# {grid.title}\n\nHonest clients' mean test accuracy in %, last round; seeds {', '.join(map(str, grid.seeds))}. {BRACKETS}\n"]
+    parts = [
+        f"# {grid.title}\n\nHonest clients' mean test accuracy in %, last round; seeds"
+        f" {', '.join(map(str, grid.seeds))}. {BRACKETS}\n"
+    ]
     for attack in grid.attacks:
         rows = [heads(grid), ["---"] * (len(grid.fractions) + 1), *lines(grid, attack)]
-        parts.append(f"## {attack}\n\n" + "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n")
+        parts.append(
+            f"## {attack}\n\n" + "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"
+        )
     return "\n".join(parts)
 
 
 def attack_figure(grid: Grid) -> str:
-    """Accuracy over the fraction of liars, a panel per attack; a cross at the bottom where all seeds collapsed."""
+    """Accuracy over the fraction of liars, a panel per attack; a cross at the bottom where all
+    seeds collapsed.
+    """
     plt = pyplot()
     columns = min(2, len(grid.attacks))
     rows = -(-len(grid.attacks) // columns)
-    figure, panels = plt.subplots(rows, columns, figsize=(5.2 * columns, 3.4 * rows), squeeze=False, sharey=True)
+    figure, panels = plt.subplots(
+        rows, columns, figsize=(5.2 * columns, 3.4 * rows), squeeze=False, sharey=True
+    )
     for axes, attack in zip(panels.flat, grid.attacks, strict=False):
         for i, label in enumerate(grid.labels):
             cells = [grid.cells[label, attack, f] for f in grid.fractions]
             y = np.array([100 * c.spread.mean if c.spread else np.nan for c in cells])
-            axes.plot(grid.fractions, y, marker="o", markersize=3, linewidth=1.5, color=f"C{i % 10}", label=label, linestyle="-" if i < 10 else "--")
+            axes.plot(
+                grid.fractions,
+                y,
+                marker="o",
+                markersize=3,
+                linewidth=1.5,
+                color=f"C{i % 10}",
+                label=label,
+                linestyle="-" if i < 10 else "--",
+            )
             gone = [f for f, c in zip(grid.fractions, cells, strict=True) if c.spread is None]
             axes.plot(gone, [0.5 + 1.5 * i] * len(gone), "x", color=f"C{i % 10}", markersize=5)
         axes.set(title=attack, xlabel="share of liars", ylim=(0, 101))
@@ -80,7 +115,14 @@ def attack_figure(grid: Grid) -> str:
     for axes in list(panels.flat)[len(grid.attacks) :]:
         axes.set_visible(False)
     handles, names = panels.flat[0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="lower center", ncols=4, frameon=False, bbox_to_anchor=(0.5, -0.02 - 0.03 * (len(names) // 4)))
+    figure.legend(
+        handles,
+        names,
+        loc="lower center",
+        ncols=4,
+        frameon=False,
+        bbox_to_anchor=(0.5, -0.02 - 0.03 * (len(names) // 4)),
+    )
     figure.tight_layout()
     return svg(figure)
 
@@ -90,12 +132,24 @@ def attack_page(grid: Grid, config: str = "") -> str:
     e = html.escape
     tables = ""
     for attack in grid.attacks:
-        body = "".join("<tr>" + "".join(f"<td>{e(text)}</td>" for text in line) + "</tr>" for line in lines(grid, attack))
+        body = "".join(
+            "<tr>" + "".join(f"<td>{e(text)}</td>" for text in line) + "</tr>"
+            for line in lines(grid, attack)
+        )
         head = "".join(f"<th>{e(name)}</th>" for name in heads(grid))
-        tables += f'<h2>{e(attack)}</h2><div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+        tables += (
+            f"<h2>{e(attack)}</h2><div"
+            f' class="scroll"><table><thead><tr>{head}</tr></thead>'
+            f"<tbody>{body}</tbody></table></div>"
+        )
     return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{e(grid.title)} under attack · coterie</title>'
-        f"<style>{STYLE}</style></head><body><h1>{e(grid.title)} under attack</h1><p>Honest clients' mean test accuracy in %, last round, "
-        f"seeds {', '.join(map(str, grid.seeds))}. Local trains alone with equal gradient steps. A cross marks runs that collapsed. {BRACKETS}</p>"
-        f"<figure>{attack_figure(grid)}</figure>{tables}" + (f"<h2>Experiment</h2><pre>{e(config)}</pre>" if config else "") + "</body></html>\n"
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{e(grid.title)} under'
+        " attack · coterie</title>"
+        f"<style>{STYLE}</style></head><body><h1>{e(grid.title)} under attack</h1><p>Honest"
+        " clients' mean test accuracy in %, last round, "
+        f"seeds {', '.join(map(str, grid.seeds))}. Local trains alone with equal gradient steps. A"
+        f" cross marks runs that collapsed. {BRACKETS}</p>"
+        f"<figure>{attack_figure(grid)}</figure>{tables}"
+        + (f"<h2>Experiment</h2><pre>{e(config)}</pre>" if config else "")
+        + "</body></html>\n"
     )

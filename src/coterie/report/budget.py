@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.errors import InvalidInput
+from coterie.core.errors import InvalidInput
 from coterie.report.outcome import Outcome
 
 Array = NDArray[Any]
@@ -25,8 +25,14 @@ class Cost(NamedTuple):
 def spent(outcome: Outcome, direction: str = "both") -> Array:
     """Bytes of all clients together at every evaluation."""
     if direction not in DIRECTIONS:
-        raise InvalidInput(f"the direction is {direction!r}, but must be one of {', '.join(map(repr, DIRECTIONS))}.")
-    return np.asarray({"up": outcome.up, "down": outcome.down, "both": outcome.up + outcome.down}[direction], float)
+        raise InvalidInput(
+            f"the direction is {direction!r}, but must be one of"
+            f" {', '.join(map(repr, DIRECTIONS))}."
+        )
+    return np.asarray(
+        {"up": outcome.up, "down": outcome.down, "both": outcome.up + outcome.down}[direction],
+        float,
+    )
 
 
 def mean_scores(outcome: Outcome, view: str | None = None) -> Array:
@@ -34,16 +40,22 @@ def mean_scores(outcome: Outcome, view: str | None = None) -> Array:
     return np.nanmean(outcome.scores[view or outcome.view], axis=1)
 
 
-def to_target(outcome: Outcome, target: float, direction: str = "both", view: str | None = None) -> Cost:
+def to_target(
+    outcome: Outcome, target: float, direction: str = "both", view: str | None = None
+) -> Cost:
     """What it took until the clients' mean score first reached the target."""
     reached = np.flatnonzero(mean_scores(outcome, view) >= target)
     if not len(reached):
         return Cost(None, None, None)
     i = int(reached[0])
-    return Cost(float(spent(outcome, direction)[i]), float(outcome.rounds[i]), float(outcome.gradients[i]))
+    return Cost(
+        float(spent(outcome, direction)[i]), float(outcome.rounds[i]), float(outcome.gradients[i])
+    )
 
 
-def at_budget(outcome: Outcome, budget: float, direction: str = "both", view: str | None = None) -> float:
+def at_budget(
+    outcome: Outcome, budget: float, direction: str = "both", view: str | None = None
+) -> float:
     """The last mean score that a budget of bytes (of all clients together) pays for."""
     paid = np.flatnonzero(spent(outcome, direction) <= budget)
     return float(mean_scores(outcome, view)[paid[-1]]) if len(paid) else float("nan")
@@ -62,4 +74,6 @@ def parse_bytes(text: str) -> float:
     try:
         return float(number) * units[unit]
     except (ValueError, KeyError):
-        raise InvalidInput(f"the number of bytes is {text!r}, but must be like 1500, 20kB, 3MB or 1GB.") from None
+        raise InvalidInput(
+            f"the number of bytes is {text!r}, but must be like 1500, 20kB, 3MB or 1GB."
+        ) from None

@@ -1,4 +1,6 @@
-"""Several methods on the same clients, batches and seeds, side by side: is each better than training alone, for whom, and at what price?"""
+"""Several methods on the same clients, batches and seeds, side by side: is each better than
+training alone, for whom, and at what price?
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ class Gain:
 
     @classmethod
     def of(cls, differences: Array, seed: int = 0) -> Gain:
-        """From an array (seeds, clients); the 95% interval is a paired bootstrap over seeds and clients."""
+        """From an array (seeds, clients); the 95% interval is a paired bootstrap over seeds and
+        clients.
+        """
         has = ~np.isnan(differences).any(0)
         d = differences[:, has]
         rng = np.random.default_rng([seed, 0xB007])
@@ -61,7 +65,15 @@ class Gain:
         each = np.full(differences.shape[1], np.nan)
         each[has] = d.mean(0)
         worst = int(np.nanargmin(each))
-        return cls(float(d.mean()), float(low), float(high), float((d.mean(0) > 0).mean()), float(np.nanmin(each)), worst, tuple(each.tolist()))
+        return cls(
+            float(d.mean()),
+            float(low),
+            float(high),
+            float((d.mean(0) > 0).mean()),
+            float(np.nanmin(each)),
+            worst,
+            tuple(each.tolist()),
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,7 +114,9 @@ def weighted(scores: Array, samples: Array) -> float:
 
 @dataclasses.dataclass
 class Entry:
-    """A method in the comparison: its outcomes by seed, and the Local that it is measured against."""
+    """A method in the comparison: its outcomes by seed, and the Local that it is measured
+    against.
+    """
 
     label: str
     outcomes: list[Outcome]
@@ -129,15 +143,26 @@ class Comparison:
             for view in first.method.model_views:
                 scores = [o.last(view) for o in entry.outcomes]
                 gain = None
-                if entry.local is not None and entry.local is not entry.outcomes and not entry.collapsed:
-                    gain = Gain.of(np.stack([s - lo.last() for s, lo in zip(scores, entry.local, strict=True)]))
+                if (
+                    entry.local is not None
+                    and entry.local is not entry.outcomes
+                    and not entry.collapsed
+                ):
+                    gain = Gain.of(
+                        np.stack([s - lo.last() for s, lo in zip(scores, entry.local, strict=True)])
+                    )
                 several = len(first.method.model_views) > 1
                 rows.append(
                     Row(
                         label=f"{entry.label} ({view})" if several else entry.label,
                         view=view,
                         mean=Spread.over([float(np.nanmean(s)) for s in scores]),
-                        weighted=Spread.over([weighted(s, o.samples) for s, o in zip(scores, entry.outcomes, strict=True)]),
+                        weighted=Spread.over(
+                            [
+                                weighted(s, o.samples)
+                                for s, o in zip(scores, entry.outcomes, strict=True)
+                            ]
+                        ),
                         worst=Spread.over([worst_tenth(s) for s in scores]),
                         variance=Spread.over([float(np.nanvar(s)) for s in scores]),
                         gain=gain,
@@ -146,39 +171,80 @@ class Comparison:
                         seconds=float(np.mean([o.seconds for o in entry.outcomes])),
                         compile_seconds=float(np.mean([o.compile_seconds for o in entry.outcomes])),
                         collapsed=entry.collapsed,
-                        collapsed_at=next((o.collapsed_at for o in entry.outcomes if o.collapsed), None),
-                        poor=Spread.over([float(np.nanmean(s[list(o.poor)])) for s, o in zip(scores, entry.outcomes, strict=True)])
-                        if first.poor
-                        else None,
-                        newcomers=Spread.over([o.newcomers[view] for o in entry.outcomes]) if all(o.newcomers for o in entry.outcomes) else None,
-                        predicted=Spread.over([float(o.predicted[-1]) for o in entry.outcomes if o.predicted is not None])
-                        if first.predicted is not None
-                        else None,
+                        collapsed_at=next(
+                            (o.collapsed_at for o in entry.outcomes if o.collapsed), None
+                        ),
+                        poor=(
+                            Spread.over(
+                                [
+                                    float(np.nanmean(s[list(o.poor)]))
+                                    for s, o in zip(scores, entry.outcomes, strict=True)
+                                ]
+                            )
+                            if first.poor
+                            else None
+                        ),
+                        newcomers=(
+                            Spread.over([o.newcomers[view] for o in entry.outcomes])
+                            if all(o.newcomers for o in entry.outcomes)
+                            else None
+                        ),
+                        predicted=(
+                            Spread.over(
+                                [
+                                    float(o.predicted[-1])
+                                    for o in entry.outcomes
+                                    if o.predicted is not None
+                                ]
+                            )
+                            if first.predicted is not None
+                            else None
+                        ),
                     )
                 )
         return rows
 
     def majority(self) -> float | None:
         """What always answering a client's most frequent class would score, mean over clients."""
-        return float(np.nanmean(self.federation.majority_score())) if self.federation.task == "classification" else None
+        return (
+            float(np.nanmean(self.federation.majority_score()))
+            if self.federation.task == "classification"
+            else None
+        )
 
     def client_name(self, k: int) -> str:
         """A client as its owner calls it."""
         names = self.federation.facts.get("clients")
-        return str(names[k]) if names is not None and len(names) == self.federation.clients else f"client {k}"
+        return (
+            str(names[k])
+            if names is not None and len(names) == self.federation.clients
+            else f"client {k}"
+        )
 
     def answer(self) -> str:
-        """In one paragraph: does federating help, whom, whom does it hurt, and what does it cost? The method is chosen on validation data."""
+        """In one paragraph: does federating help, whom, whom does it hurt, and what does it cost?
+        The method is chosen on validation data.
+        """
         unit, name = (100.0, " points") if self.score_name == "accuracy" else (1.0, "")
-        federated = [e for e in self.entries if e.local is not None and e.local is not e.outcomes and not e.collapsed]
+        federated = [
+            e
+            for e in self.entries
+            if e.local is not None and e.local is not e.outcomes and not e.collapsed
+        ]
         federated = [e for e in federated if e.outcomes[0].method.exchange in ("star", "graph")]
         if not federated:
-            return "No federated method ran to its end, so there is nothing to say about federating."
+            return (
+                "No federated method ran to its end, so there is nothing to say about federating."
+            )
         validated = all(e.outcomes[0].validation is not None for e in federated)
-        judge = lambda e: np.mean([o.validation if validated else float(np.nanmean(o.last())) for o in e.outcomes])  # noqa: E731
+        judge = lambda e: np.mean(
+            [o.validation if validated else float(np.nanmean(o.last())) for o in e.outcomes]
+        )
         best = max(federated, key=judge)
         assert best.local is not None
-        differences = np.stack([o.last() - lo.last() for o, lo in zip(best.outcomes, best.local, strict=True)])
+        differences = np.stack(
+            [o.last() - lo.last() for o, lo in zip(best.outcomes, best.local, strict=True)]
+        )
         gain = Gain.of(differences)
         each = np.array(gain.per_client)
         order = np.argsort(each)
@@ -187,18 +253,28 @@ class Comparison:
         n = int((~np.isnan(each)).sum())
         mine = score_number(float(np.mean([np.nanmean(o.last()) for o in best.outcomes])), unit)
         alone = score_number(float(np.mean([np.nanmean(o.last()) for o in best.local])), unit)
-        mean, low, high = (score_number(v, unit, signed=True) for v in (gain.mean, gain.low, gain.high))
+        mean, low, high = (
+            score_number(v, unit, signed=True) for v in (gain.mean, gain.low, gain.high)
+        )
         cost = np.mean([(o.up[-1] + o.down[-1]) / self.federation.clients for o in best.outcomes])
-        verdict = "Federating helps" if gain.low > 0 else "Federating hurts" if gain.high < 0 else "Federating makes no clear difference"
+        verdict = (
+            "Federating helps"
+            if gain.low > 0
+            else "Federating hurts"
+            if gain.high < 0
+            else "Federating makes no clear difference"
+        )
 
         def some(names: list[str]) -> str:
             return f" ({', '.join(names[:5])}{', …' if len(names) > 5 else ''})" if names else ""
 
         return (
-            f"{verdict}: {best.label}, the best of {len(federated)} methods on {'validation' if validated else 'test'} data, scores {mine} "
-            f"on test data against {alone} for training alone with equal gradient steps, {mean}{name} (95% interval "
-            f"{low} to {high}). It helps {len(helped)} of {n} clients{some(helped)} and hurts "
-            f"{len(hurt)}{some(hurt)}; the others are unchanged. It costs each client {bytes_text(float(cost))} in all, sent and received."
+            f"{verdict}: {best.label}, the best of {len(federated)} methods on"
+            f" {'validation' if validated else 'test'} data, scores {mine} on test data against"
+            f" {alone} for training alone with equal gradient steps, {mean}{name} (95% interval"
+            f" {low} to {high}). It helps {len(helped)} of {n} clients{some(helped)} and hurts"
+            f" {len(hurt)}{some(hurt)}; the others are unchanged. It costs each client"
+            f" {bytes_text(float(cost))} in all, sent and received."
         )
 
     def verdict(self) -> list[str]:
@@ -210,10 +286,16 @@ class Comparison:
             if row.collapsed:
                 out.append(f"{row.label}: collapsed ({row.collapsed})")
             elif g is not None:
-                sure = "helps" if g.low > 0 else "hurts" if g.high < 0 else "makes no clear difference"
-                mean, low, high, loss = (score_number(v, unit, signed=True) for v in (g.mean, g.low, g.high, g.largest_loss))
+                sure = (
+                    "helps" if g.low > 0 else "hurts" if g.high < 0 else "makes no clear difference"
+                )
+                mean, low, high, loss = (
+                    score_number(v, unit, signed=True)
+                    for v in (g.mean, g.low, g.high, g.largest_loss)
+                )
                 out.append(
-                    f"{row.label} {sure}: {mean}{name} against training alone with equal gradient steps (95% interval {low} to {high}); "
-                    f"{g.share_gaining:.0%} of the clients gain, the largest loss is {loss} ({self.client_name(g.worst_client)})."
+                    f"{row.label} {sure}: {mean}{name} against training alone with equal gradient"
+                    f" steps (95% interval {low} to {high}); {g.share_gaining:.0%} of the clients"
+                    f" gain, the largest loss is {loss} ({self.client_name(g.worst_client)})."
                 )
         return out

@@ -23,7 +23,8 @@ def tenth(scores: Array, *, best: bool = False) -> float:
 
 
 def jain(values: Array) -> float:
-    """Jain's index (Σv)²/(n Σv²): 1 when all have the same, 1/n when one has everything; for values ≥ 0.
+    """Jain's index (Σv)²/(n Σv²): 1 when all have the same, 1/n when one has everything; for values
+    ≥ 0.
 
     >>> jain(np.array([1.0, 1.0])), jain(np.array([1.0, 0.0]))
     (1.0, 0.5)
@@ -34,7 +35,8 @@ def jain(values: Array) -> float:
 
 
 def entropy(values: Array) -> float:
-    """Entropy of the shares v/Σv, divided by log n: 1 when all have the same, 0 when one has everything; for values ≥ 0.
+    """Entropy of the shares v/Σv, divided by log n: 1 when all have the same, 0 when one has
+    everything; for values ≥ 0.
 
     >>> round(entropy(np.array([2.0, 2.0, 2.0])), 12), entropy(np.array([1.0, 0.0]))
     (1.0, 0.0)
@@ -67,11 +69,15 @@ class Fairness:
     loss_jain: float
     loss_entropy: float
     collaboration: float
-    """Correlation of a client's score with what it reaches alone with equal gradient steps; NaN without a Local."""
+    """Correlation of a client's score with what it reaches alone with equal gradient steps; NaN
+    without a Local.
+    """
 
     @classmethod
     def of(cls, scores: Array, losses: Array, alone: Array | None) -> Fairness:
-        shifted = scores if np.nanmin(scores) >= 0 else scores - np.nanmin(scores)  # negated errors are below 0
+        shifted = (
+            scores if np.nanmin(scores) >= 0 else scores - np.nanmin(scores)
+        )  # negated errors are below 0
         return cls(
             float(np.nanvar(scores)),
             float(np.nanvar(losses)),

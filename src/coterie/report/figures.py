@@ -27,13 +27,24 @@ def pyplot() -> Any:
     import matplotlib.pyplot as plt
 
     plt.rcParams.update(
-        {"svg.hashsalt": "coterie", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.25}
+        {
+            "svg.hashsalt": "coterie",
+            "font.size": 9,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "axes.grid": True,
+            "grid.alpha": 0.25,
+        }
     )
     return plt
 
 
 def _unit(comparison: Comparison) -> tuple[float, str]:
-    return (100.0, "test accuracy (%)") if comparison.score_name == "accuracy" else (1.0, "negated mean squared error")
+    return (
+        (100.0, "test accuracy (%)")
+        if comparison.score_name == "accuracy"
+        else (1.0, "negated mean squared error")
+    )
 
 
 def over_rounds_and_bytes(comparison: Comparison) -> tuple[str, str]:
@@ -49,21 +60,42 @@ def over_rounds_and_bytes(comparison: Comparison) -> tuple[str, str]:
             if not whole:
                 continue
             curves = np.array([np.nanmean(o.scores[o.view], axis=1) for o in whole])
-            x = whole[0].rounds if what == "rounds" else np.mean([(o.up + o.down) / n for o in whole], axis=0)
+            x = (
+                whole[0].rounds
+                if what == "rounds"
+                else np.mean([(o.up + o.down) / n for o in whole], axis=0)
+            )
             colour = f"C{i % 10}"
             if what == "bytes" and x[-1] == 0:
-                axes.axhline(unit * curves[:, -1].mean(), color=colour, linestyle=":", label=f"{entry.label} (0 bytes, end)")
+                axes.axhline(
+                    unit * curves[:, -1].mean(),
+                    color=colour,
+                    linestyle=":",
+                    label=f"{entry.label} (0 bytes, end)",
+                )
                 continue
             keep = slice(None) if what == "rounds" else slice(1, None)
             mean, std = unit * curves.mean(0), unit * curves.std(0)
             axes.plot(x[keep], mean[keep], color=colour, label=entry.label, linewidth=1.6)
             if len(curves) > 1:
-                axes.fill_between(x[keep], (mean - std)[keep], (mean + std)[keep], color=colour, alpha=0.15, linewidth=0)
+                axes.fill_between(
+                    x[keep],
+                    (mean - std)[keep],
+                    (mean + std)[keep],
+                    color=colour,
+                    alpha=0.15,
+                    linewidth=0,
+                )
         if what == "bytes":
             axes.set_xscale("log")
         else:  # the untrained models would squeeze everything else
             low = min(
-                (unit * np.nanmean(o.scores[o.view][1:], axis=1).min() for e in comparison.entries for o in e.outcomes if len(o.rounds) > 1),
+                (
+                    unit * np.nanmean(o.scores[o.view][1:], axis=1).min()
+                    for e in comparison.entries
+                    for o in e.outcomes
+                    if len(o.rounds) > 1
+                ),
                 default=0,
             )
             axes.set_ylim(bottom=low - 0.05 * abs(axes.get_ylim()[1] - low))
@@ -75,7 +107,9 @@ def over_rounds_and_bytes(comparison: Comparison) -> tuple[str, str]:
 
 
 def accuracy_and_fairness(comparison: Comparison) -> str:
-    """Each method as a point: the clients' mean score against how much it varies between them (further left is fairer)."""
+    """Each method as a point: the clients' mean score against how much it varies between them
+    (further left is fairer).
+    """
     plt = pyplot()
     unit, label = _unit(comparison)
     figure, axes = plt.subplots(figsize=(6.2, 3.8))
@@ -83,8 +117,13 @@ def accuracy_and_fairness(comparison: Comparison) -> str:
         x = [unit * float(np.nanstd(o.last())) for o in entry.outcomes]
         y = [unit * float(np.nanmean(o.last())) for o in entry.outcomes]
         axes.scatter(x, y, color=f"C{i % 10}", s=18, alpha=0.5)
-        axes.scatter([np.mean(x)], [np.mean(y)], color=f"C{i % 10}", s=50, marker="D", label=entry.label)
-    axes.set(xlabel=f"standard deviation between clients ({'points' if unit == 100 else 'score'})", ylabel=label)
+        axes.scatter(
+            [np.mean(x)], [np.mean(y)], color=f"C{i % 10}", s=50, marker="D", label=entry.label
+        )
+    axes.set(
+        xlabel=f"standard deviation between clients ({'points' if unit == 100 else 'score'})",
+        ylabel=label,
+    )
     axes.legend(frameon=False, fontsize=7)
     return svg(figure)
 
@@ -99,24 +138,45 @@ def spread_over_clients(comparison: Comparison) -> str:
     for i, entry in enumerate(entries):
         values = unit * np.mean([o.last() for o in entry.outcomes], axis=0)
         values = values[~np.isnan(values)]
-        axes.boxplot([values], positions=[i], widths=0.5, showfliers=False, medianprops={"color": "black"})
-        axes.scatter(i + rng.uniform(-0.16, 0.16, len(values)), values, s=9, color=f"C{i % 10}", alpha=0.7, linewidth=0, zorder=3)
+        axes.boxplot(
+            [values], positions=[i], widths=0.5, showfliers=False, medianprops={"color": "black"}
+        )
+        axes.scatter(
+            i + rng.uniform(-0.16, 0.16, len(values)),
+            values,
+            s=9,
+            color=f"C{i % 10}",
+            alpha=0.7,
+            linewidth=0,
+            zorder=3,
+        )
     axes.set_xticks(range(len(entries)), [e.label for e in entries], rotation=20, ha="right")
     axes.set_ylabel(label)
     return svg(figure)
 
 
 def gain_over_local(comparison: Comparison) -> str:
-    """Each client's gain over training alone, sorted: above zero federating helps, below it hurts."""
+    """Each client's gain over training alone, sorted: above zero federating helps, below it
+    hurts.
+    """
     plt = pyplot()
     unit, _ = _unit(comparison)
     figure, axes = plt.subplots(figsize=(6.2, 3.8))
     for i, entry in enumerate(comparison.entries):
         if entry.local is None or entry.collapsed or entry.outcomes is entry.local:
             continue
-        gains = unit * np.mean([o.last() - lo.last() for o, lo in zip(entry.outcomes, entry.local, strict=True)], axis=0)
+        gains = unit * np.mean(
+            [o.last() - lo.last() for o, lo in zip(entry.outcomes, entry.local, strict=True)],
+            axis=0,
+        )
         gains = np.sort(gains[~np.isnan(gains)])
-        axes.plot(np.linspace(0, 100, len(gains)), gains, color=f"C{i % 10}", label=entry.label, linewidth=1.6)
+        axes.plot(
+            np.linspace(0, 100, len(gains)),
+            gains,
+            color=f"C{i % 10}",
+            label=entry.label,
+            linewidth=1.6,
+        )
     axes.axhline(0, color="black", linewidth=0.8)
     axes.set_xlabel("clients, sorted by gain (%)")
     axes.set_ylabel("gain over Local (points)" if unit == 100 else "gain over Local")

@@ -1,4 +1,6 @@
-"""Two more tables of a comparison: how evenly clients are served, and what a score costs in bytes, rounds and gradients."""
+"""Two more tables of a comparison: how evenly clients are served, and what a score costs in bytes,
+rounds and gradients.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ class Sheet(NamedTuple):
     lines: list[list[str]]
 
     def rich(self) -> Table:
-        table = Table(title=self.title, title_justify="left", caption=self.note, caption_justify="left")
+        table = Table(
+            title=self.title, title_justify="left", caption=self.note, caption_justify="left"
+        )
         for i, name in enumerate(self.columns):
             table.add_column(name, justify="right" if i else "left")
         for line in self.lines:
@@ -32,7 +36,11 @@ class Sheet(NamedTuple):
 
     def markdown(self) -> str:
         rows = [self.columns, ["---"] * len(self.columns), *self.lines]
-        return f"## {self.title}\n\n{self.note}\n\n" + "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"
+        return (
+            f"## {self.title}\n\n{self.note}\n\n"
+            + "\n".join("| " + " | ".join(row) + " |" for row in rows)
+            + "\n"
+        )
 
 
 def _unit(comparison: Comparison) -> float:
@@ -46,8 +54,11 @@ def fairness_sheet(comparison: Comparison) -> Sheet:
         if entry.collapsed:
             continue
         local = entry.local or entry.outcomes
-        found = [Fairness.of(o.last(), o.losses[o.view][-1], lo.last()) for o, lo in zip(entry.outcomes, local, strict=True)]
-        mean = lambda name: float(np.nanmean([getattr(f, name) for f in found]))  # noqa: B023, E731
+        found = [
+            Fairness.of(o.last(), o.losses[o.view][-1], lo.last())
+            for o, lo in zip(entry.outcomes, local, strict=True)
+        ]
+        mean = lambda name: float(np.nanmean([getattr(f, name) for f in found]))  # noqa: B023
         correlations = [f.collaboration for f in found]
         lines.append(
             [
@@ -60,29 +71,63 @@ def fairness_sheet(comparison: Comparison) -> Sheet:
                 f"{mean('entropy'):.4f}",
                 f"{mean('loss_variance'):.3g}",
                 f"{mean('loss_jain'):.3f}",
-                "" if entry.local is entry.outcomes or np.isnan(correlations).all() else f"{np.nanmean(correlations):.3f}",
+                (
+                    ""
+                    if entry.local is entry.outcomes or np.isnan(correlations).all()
+                    else f"{np.nanmean(correlations):.3f}"
+                ),
             ]
         )
-    columns = ["method", "mean", "variance", "worst 10%", "best 10%", "Jain", "entropy", "loss variance", "loss Jain", "with Local"]
-    note = "Over clients, mean of seeds. Jain and entropy are 1 when all are served alike; with Local: correlation with what a client reaches alone."
+    columns = [
+        "method",
+        "mean",
+        "variance",
+        "worst 10%",
+        "best 10%",
+        "Jain",
+        "entropy",
+        "loss variance",
+        "loss Jain",
+        "with Local",
+    ]
+    note = (
+        "Over clients, mean of seeds. Jain and entropy are 1 when all are served alike; with Local:"
+        " correlation with what a client reaches alone."
+    )
     return Sheet("Fairness", note, columns, lines)
 
 
-def bytes_sheet(comparison: Comparison, targets: Sequence[float], budgets: Sequence[float]) -> Sheet:
-    """What each target costs (bytes up and down, rounds, gradients of all clients) and what each budget buys."""
+def bytes_sheet(
+    comparison: Comparison, targets: Sequence[float], budgets: Sequence[float]
+) -> Sheet:
+    """What each target costs (bytes up and down, rounds, gradients of all clients) and what each
+    budget buys.
+    """
     unit, lines = _unit(comparison), []
     for entry in comparison.entries:
         if entry.collapsed:
             continue
         line = [entry.label]
         for target in targets:
-            line.append(_cost([[to_target(o, target, way) for way in ("up", "down")] for o in entry.outcomes]))
-        line += [score_number(float(np.mean([at_budget(o, budget) for o in entry.outcomes])), unit) for budget in budgets]
+            line.append(
+                _cost(
+                    [[to_target(o, target, way) for way in ("up", "down")] for o in entry.outcomes]
+                )
+            )
+        line += [
+            score_number(float(np.mean([at_budget(o, budget) for o in entry.outcomes])), unit)
+            for budget in budgets
+        ]
         lines.append(line)
-    columns = ["method", *(f"to {score_number(t, unit)}" for t in targets), *(f"for {bytes_text(b)}" for b in budgets)]
+    columns = [
+        "method",
+        *(f"to {score_number(t, unit)}" for t in targets),
+        *(f"for {bytes_text(b)}" for b in budgets),
+    ]
     note = (
-        "To a target: bytes up + bytes down (rounds, gradients) of all clients together until their mean score first met it at an evaluation, "
-        "mean of seeds; a broadcast counts once per receiver. For a budget: the last mean score that so many bytes, up and down, pay for."
+        "To a target: bytes up + bytes down (rounds, gradients) of all clients together until their"
+        " mean score first met it at an evaluation, mean of seeds; a broadcast counts once per"
+        " receiver. For a budget: the last mean score that so many bytes, up and down, pay for."
     )
     return Sheet("What a score costs", note, columns, lines)
 
@@ -91,7 +136,11 @@ def time_sheet(comparison: Comparison, targets: Sequence[float]) -> Sheet | None
     """How long the rounds would take on the network of the experiment; None when it has none."""
     unit, lines = _unit(comparison), []
     for entry in comparison.entries:
-        found = [(o.predicted, o.rounds, mean_scores(o)) for o in entry.outcomes if o.predicted is not None]
+        found = [
+            (o.predicted, o.rounds, mean_scores(o))
+            for o in entry.outcomes
+            if o.predicted is not None
+        ]
         if entry.collapsed or not found:
             continue
         each = [
@@ -99,12 +148,19 @@ def time_sheet(comparison: Comparison, targets: Sequence[float]) -> Sheet | None
             seconds_text(float(np.mean([s[-1] for s, _, _ in found]))),
         ]
         for target in targets:
-            met = [float(s[reached[0]]) for s, _, scores in found if len(reached := np.flatnonzero(scores >= target))]
+            met = [
+                float(s[reached[0]])
+                for s, _, scores in found
+                if len(reached := np.flatnonzero(scores >= target))
+            ]
             some = "" if len(met) == len(found) else f" ({len(met)} of {len(found)} seeds)"
             each.append(seconds_text(float(np.mean(met))) + some if met else "never")
         lines.append([entry.label, *each])
     columns = ["method", "a round", "all rounds", *(f"to {score_number(t, unit)}" for t in targets)]
-    note = "On the experiment's network, from the byte bill; mean of seeds. To a target: until the clients' mean score first met it at an evaluation."
+    note = (
+        "On the experiment's network, from the byte bill; mean of seeds. To a target: until the"
+        " clients' mean score first met it at an evaluation."
+    )
     return Sheet("Predicted time", note, columns, lines) if lines else None
 
 
@@ -113,21 +169,37 @@ def _cost(costs: list[list[Cost]]) -> str:
     if not met:
         return "never"
     up, down = (float(np.mean([c[i].bytes for c in met if c[i].bytes is not None])) for i in (0, 1))
-    rounds, gradients = (float(np.mean([getattr(c[0], name) for c in met])) for name in ("rounds", "gradients"))
+    rounds, gradients = (
+        float(np.mean([getattr(c[0], name) for c in met])) for name in ("rounds", "gradients")
+    )
     some = "" if len(met) == len(costs) else f"; {len(met)} of {len(costs)} seeds"
     return f"{bytes_text(up)} + {bytes_text(down)} ({rounds:.0f}, {gradients:.0f}{some})"
 
 
 def default_targets(comparison: Comparison) -> list[float]:
     """What training alone reaches, and half a point below the best method."""
-    ends = [float(np.mean([np.nanmean(o.last()) for o in e.outcomes])) for e in comparison.entries if not e.collapsed]
-    alone = [float(np.mean([np.nanmean(o.last()) for o in e.outcomes])) for e in comparison.entries if e.local is e.outcomes and not e.collapsed]
+    ends = [
+        float(np.mean([np.nanmean(o.last()) for o in e.outcomes]))
+        for e in comparison.entries
+        if not e.collapsed
+    ]
+    alone = [
+        float(np.mean([np.nanmean(o.last()) for o in e.outcomes]))
+        for e in comparison.entries
+        if e.local is e.outcomes and not e.collapsed
+    ]
     near = max(ends, default=0.0) - (0.005 if comparison.score_name == "accuracy" else 0.0)
     return sorted({round(t, 4) for t in [*alone[:1], near]})
 
 
-def sheets(comparison: Comparison, targets: Sequence[float] = (), budgets: Sequence[float] = ()) -> list[Sheet]:
+def sheets(
+    comparison: Comparison, targets: Sequence[float] = (), budgets: Sequence[float] = ()
+) -> list[Sheet]:
     """Fairness, and the byte bill at the given targets and budgets (or at sensible ones)."""
     targets = targets or default_targets(comparison)
     timed = time_sheet(comparison, targets)
-    return [fairness_sheet(comparison), bytes_sheet(comparison, targets, budgets), *([timed] if timed else [])]
+    return [
+        fairness_sheet(comparison),
+        bytes_sheet(comparison, targets, budgets),
+        *([timed] if timed else []),
+    ]

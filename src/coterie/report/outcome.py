@@ -11,17 +11,21 @@ import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from coterie.algorithms.base import Method
-from coterie.engine.network import forecast_run
 from coterie.engine.simulate import Result
-from coterie.experiment import Experiment
+from coterie.methods.base import Method
+from coterie.network.model import forecast_run
+from coterie.runs.experiment import Experiment
 
 Array = NDArray[Any]
 
 
 @dataclasses.dataclass
 class Outcome:
-    """A method at one seed. Scores and losses are on the test split: arrays (evaluations, clients); NaN for clients without test data."""
+    """A method at one seed.
+
+    Scores and losses are on the test split: arrays (evaluations, clients); NaN for clients without
+    test data.
+    """
 
     method: Method
     seed: int
@@ -38,11 +42,15 @@ class Outcome:
     collapsed_at: int | None = None
     """The round in which a run collapsed."""
     validation: float | None = None
-    """Mean score over clients on validation data after the last round: what a method may be chosen by."""
+    """Mean score over clients on validation data after the last round: what a method may be chosen
+    by.
+    """
     poor: tuple[int, ...] = ()
     """The clients that were down-sampled."""
     newcomers: dict[str, float] = dataclasses.field(default_factory=dict)
-    """Mean test score by view of clients that were held out and adapted after the last round; empty when there are none."""
+    """Mean test score by view of clients that were held out and adapted after the last round; empty
+    when there are none.
+    """
     predicted: Array | None = None
     """Seconds at every evaluation on the network of the experiment, if it has one."""
 
@@ -64,27 +72,44 @@ class Outcome:
             up=np.array([s.up for s in shots]),
             down=np.array([s.down for s in shots]),
             gradients=np.array([s.gradients for s in shots]),
-            scores={v: np.stack([s.scores["test"].score[i] for s in shots]) for i, v in enumerate(views)},
-            losses={v: np.stack([s.scores["test"].loss[i] for s in shots]) for i, v in enumerate(views)},
+            scores={
+                v: np.stack([s.scores["test"].score[i] for s in shots]) for i, v in enumerate(views)
+            },
+            losses={
+                v: np.stack([s.scores["test"].loss[i] for s in shots]) for i, v in enumerate(views)
+            },
             samples=result.federation.test.sizes,
             seconds=result.seconds,
             compile_seconds=result.compile_seconds,
             collapsed=result.collapsed,
             collapsed_at=result.collapsed_at,
             poor=tuple(result.federation.facts.get("downsampled", ())),
-            validation=float(np.nanmean(shots[-1].scores["validation"].score[0])) if "validation" in shots[-1].scores else None,
-            newcomers={v: float(np.nanmean(shots[-1].scores["newcomers"].score[i])) for i, v in enumerate(views)}
-            if "newcomers" in shots[-1].scores
-            else {},
+            validation=(
+                float(np.nanmean(shots[-1].scores["validation"].score[0]))
+                if "validation" in shots[-1].scores
+                else None
+            ),
+            newcomers=(
+                {
+                    v: float(np.nanmean(shots[-1].scores["newcomers"].score[i]))
+                    for i, v in enumerate(views)
+                }
+                if "newcomers" in shots[-1].scores
+                else {}
+            ),
         )
 
     @classmethod
     def from_folder(cls, folder: Path, experiment: Experiment, samples: Array) -> Outcome:
         """Read a finished (or collapsed) run."""
         status = json.loads((folder / "status.json").read_text())
-        clients = pq.read_table(folder / "clients.parquet", filters=[("split", "=", "test")]).to_pydict()
-        rounds = pq.read_table(folder / "rounds.parquet", filters=[("split", "=", "test")]).to_pydict()
-        mean_scores = lambda split, view: pq.read_table(  # noqa: E731
+        clients = pq.read_table(
+            folder / "clients.parquet", filters=[("split", "=", "test")]
+        ).to_pydict()
+        rounds = pq.read_table(
+            folder / "rounds.parquet", filters=[("split", "=", "test")]
+        ).to_pydict()
+        mean_scores = lambda split, view: pq.read_table(
             folder / "rounds.parquet", filters=[("split", "=", split), ("view", "=", view)]
         ).to_pydict()["score"]
         validated = mean_scores("validation", experiment.method.model_views[0])
@@ -101,7 +126,7 @@ class Outcome:
             return out
 
         first = np.array(rounds["view"]) == views[0]
-        pick = lambda column: np.array(rounds[column])[first]  # noqa: E731
+        pick = lambda column: np.array(rounds[column])[first]
         return cls(
             method=experiment.method,
             seed=experiment.training.seed,
@@ -119,5 +144,9 @@ class Outcome:
             poor=tuple(experiment.federation().facts.get("downsampled", ())),
             validation=validated[-1] if validated else None,
             newcomers={v: found[-1] for v in views if (found := mean_scores("newcomers", v))},
-            predicted=None if experiment.network is None else forecast_run(experiment.network, folder).after(when),
+            predicted=(
+                None
+                if experiment.network is None
+                else forecast_run(experiment.network, folder).after(when)
+            ),
         )

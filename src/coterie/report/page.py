@@ -1,4 +1,7 @@
-"""One self-contained HTML page: the table, what it says in words, and the figures. No scripts, nothing loaded from elsewhere."""
+"""One self-contained HTML page: the table, what it says in words, and the figures.
+
+No scripts, nothing loaded from elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,17 @@ from coterie.report.measures import Sheet
 from coterie.report.tables import filled
 
 STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; color: #1c2330; max-width: 70rem; margin: 2rem auto; padding: 0 1rem; }
+body { font: 15px/1.5 system-ui, sans-serif; color: #1c2330; }
+body { max-width: 70rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 0.85rem; }
-th, td { padding: 0.35rem 0.6rem; border-bottom: 1px solid #d9dee7; text-align: right; white-space: nowrap; }
+th, td { padding: 0.35rem 0.6rem; border-bottom: 1px solid #d9dee7; }
+th, td { text-align: right; white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; } tr.muted { color: #7a8496; }
-.scroll { overflow-x: auto; } .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(26rem, 1fr)); gap: 1rem; }
-figure { margin: 0; } figure svg { width: 100%; height: auto; } figcaption { color: #4b5565; font-size: 0.85rem; }
+.scroll { overflow-x: auto; } .figures { display: grid; gap: 1rem; }
+.figures { grid-template-columns: repeat(auto-fit, minmax(26rem, 1fr)); }
+figure { margin: 0; } figure svg { width: 100%; height: auto; }
+figcaption { color: #4b5565; font-size: 0.85rem; }
 pre { background: #f4f6f9; padding: 0.8rem; overflow-x: auto; font-size: 0.8rem; }
 @media (prefers-color-scheme: dark) { body { background: #fff; } }
 """
@@ -26,8 +33,13 @@ pre { background: #f4f6f9; padding: 0.8rem; overflow-x: auto; font-size: 0.8rem;
 def _sheet(sheet: Sheet) -> str:
     e = html.escape
     head = "".join(f"<th>{e(c)}</th>" for c in sheet.columns)
-    body = "".join("<tr>" + "".join(f"<td>{e(c)}</td>" for c in line) + "</tr>" for line in sheet.lines)
-    table = f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    body = "".join(
+        "<tr>" + "".join(f"<td>{e(c)}</td>" for c in line) + "</tr>" for line in sheet.lines
+    )
+    table = (
+        "<div"
+        f' class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    )
     return f"<h2>{e(sheet.title)}</h2><p>{e(sheet.note)}</p>{table}"
 
 
@@ -36,29 +48,55 @@ def page(comparison: Comparison, config: str = "", more: Sequence[Sheet] = ()) -
     fed = comparison.federation
     e = html.escape
     columns, lines = filled(comparison)
-    muted = lambda line: ' class="muted"' if line[0].startswith("(") else ""  # noqa: E731
-    body = "".join(f"<tr{muted(line)}>" + "".join(f"<td>{e(c)}</td>" for c in line) + "</tr>" for line in lines)
+    muted = lambda line: ' class="muted"' if line[0].startswith("(") else ""
+    body = "".join(
+        f"<tr{muted(line)}>" + "".join(f"<td>{e(c)}</td>" for c in line) + "</tr>" for line in lines
+    )
     answer = f"<p><strong>{e(comparison.answer())}</strong></p>"
-    words = answer + "<ul>" + "".join(f"<li>{e(sentence)}</li>" for sentence in comparison.verdict()) + "</ul>"
+    words = (
+        answer
+        + "<ul>"
+        + "".join(f"<li>{e(sentence)}</li>" for sentence in comparison.verdict())
+        + "</ul>"
+    )
     rounds_svg, bytes_svg = figures.over_rounds_and_bytes(comparison)
     drawn = [
         (rounds_svg, "Clients' mean score over rounds (band: standard deviation over seeds)."),
         (bytes_svg, "The same over the bytes a client has sent and received."),
-        (figures.spread_over_clients(comparison), "Every client's score at the end; box: quartiles."),
-        (figures.accuracy_and_fairness(comparison), "Mean score and how much it varies between clients; diamonds: mean of seeds."),
-        (figures.gain_over_local(comparison), "Each client's gain over training alone with equal gradient steps, sorted."),
+        (
+            figures.spread_over_clients(comparison),
+            "Every client's score at the end; box: quartiles.",
+        ),
+        (
+            figures.accuracy_and_fairness(comparison),
+            "Mean score and how much it varies between clients; diamonds: mean of seeds.",
+        ),
+        (
+            figures.gain_over_local(comparison),
+            "Each client's gain over training alone with equal gradient steps, sorted.",
+        ),
     ]
-    pictures = "".join(f"<figure>{svg}<figcaption>{e(text)}</figcaption></figure>" for svg, text in drawn)
+    pictures = "".join(
+        f"<figure>{svg}<figcaption>{e(text)}</figcaption></figure>" for svg, text in drawn
+    )
     seeds = sorted({o.seed for entry in comparison.entries for o in entry.outcomes})
     facts = (
-        f"{fed.name}: {fed.clients} clients, {len(fed.train):,} training, {len(fed.validation):,} validation and {len(fed.test):,} test samples; "
-        f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}. Scores are of the last round, on test data."
+        f"{fed.name}: {fed.clients} clients, {len(fed.train):,} training, {len(fed.validation):,}"
+        f" validation and {len(fed.test):,} test samples; seed{'s' if len(seeds) > 1 else ''}"
+        f" {', '.join(map(str, seeds))}. Scores are of the last round, on test data."
     )
+    head = (
+        '<head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{e(comparison.title)} · coterie</title><style>{STYLE}</style></head>"
+    )
+    names = "".join(f"<th>{e(c)}</th>" for c in columns)
+    table = f"<table><thead><tr>{names}</tr></thead><tbody>{body}</tbody></table>"
     return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{e(comparison.title)} · coterie</title><style>{STYLE}</style></head><body><h1>{e(comparison.title)}</h1><p>{e(facts)}</p>"
-        f'<h2>Methods side by side</h2><div class="scroll"><table><thead><tr>{"".join(f"<th>{e(c)}</th>" for c in columns)}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div><h2>Does federating help, and whom does it hurt?</h2>{words}"
+        f'<!doctype html><html lang="en">{head}<body><h1>{e(comparison.title)}</h1>'
+        f"<p>{e(facts)}</p>"
+        f'<h2>Methods side by side</h2><div class="scroll">{table}</div>'
+        f"<h2>Does federating help, and whom does it hurt?</h2>{words}"
         + "".join(_sheet(sheet) for sheet in more)
         + f'<h2>Figures</h2><div class="figures">{pictures}</div>'
         + (f"<h2>Experiment</h2><pre>{e(config)}</pre>" if config else "")

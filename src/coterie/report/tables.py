@@ -35,7 +35,16 @@ COLUMNS = (
     "seconds",
     "predicted time",
 )
-DROP_FIRST = ("variance", "seconds", "by samples", "largest loss", "down", "gaining", "worst 10%", "up")
+DROP_FIRST = (
+    "variance",
+    "seconds",
+    "by samples",
+    "largest loss",
+    "down",
+    "gaining",
+    "worst 10%",
+    "up",
+)
 """Columns that a narrow terminal goes without, in this order; the HTML page always has all."""
 
 
@@ -46,7 +55,9 @@ def cells(row: Row, unit: float) -> list[str]:
     gain = ["", "", ""]
     if row.gain is not None:
         g = row.gain
-        mean, low, high, loss = (score_number(v, unit, signed=True) for v in (g.mean, g.low, g.high, g.largest_loss))
+        mean, low, high, loss = (
+            score_number(v, unit, signed=True) for v in (g.mean, g.low, g.high, g.largest_loss)
+        )
         gain = [f"{mean} [{low}, {high}]", f"{g.share_gaining:.0%}", loss]
     return [
         row.label,
@@ -78,25 +89,38 @@ def filled(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
 def markdown(comparison: Comparison) -> str:
     """The whole table and the answer in words, as Markdown."""
     columns, lines = filled(comparison)
-    table = "\n".join("| " + " | ".join(line) + " |" for line in [columns, ["---"] * len(columns), *lines])
+    table = "\n".join(
+        "| " + " | ".join(line) + " |" for line in [columns, ["---"] * len(columns), *lines]
+    )
     words = "\n".join(f"- {sentence}" for sentence in comparison.verdict())
     return f"{table}\n\n{comparison.answer()}\n\n{words}\n"
 
 
 def comparison_table(comparison: Comparison, width: int = 160) -> Table:
-    """The comparison for a terminal of the given width; columns that do not fit are left out and named in the caption."""
+    """The comparison for a terminal of the given width; columns that do not fit are left out and
+    named in the caption.
+    """
     accuracy = comparison.score_name == "accuracy"
     columns, lines = filled(comparison)
-    widths = {name: max(len(name), *(len(line[i]) for line in lines)) + 3 for i, name in enumerate(columns)}
+    widths = {
+        name: max(len(name), *(len(line[i]) for line in lines)) + 3
+        for i, name in enumerate(columns)
+    }
     shown = list(columns)
     for name in DROP_FIRST:
         if name in shown and sum(widths[c] for c in shown) + 1 > width:
             shown.remove(name)
-    what = "test accuracy in %, last round" if accuracy else "negated mean squared error on test data, last round"
+    what = (
+        "test accuracy in %, last round"
+        if accuracy
+        else "negated mean squared error on test data, last round"
+    )
     left_out = [c for c in columns if c not in shown]
     table = Table(title=f"{comparison.title}: {what}", title_justify="left", caption_justify="left")
-    table.caption = "mean: over clients; gain: client by client against Local with equal gradient steps, 95% paired bootstrap; bytes: all clients" + (
-        f"; in the report only: {', '.join(left_out)}" if left_out else ""
+    table.caption = (
+        "mean: over clients; gain: client by client against Local with equal gradient steps, 95%"
+        " paired bootstrap; bytes: all clients"
+        + (f"; in the report only: {', '.join(left_out)}" if left_out else "")
     )
     for name in shown:
         table.add_column(name, justify="left" if name == "method" else "right", no_wrap=True)

@@ -24,12 +24,17 @@ def seconds_text(seconds: float) -> str:
     """
     for unit, size in (("h", 3600.0), ("min", 60.0)):
         if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}" if seconds >= 20 * size else f"{seconds / size:.1f} {unit}"
+            return (
+                f"{seconds / size:.0f} {unit}"
+                if seconds >= 20 * size
+                else f"{seconds / size:.1f} {unit}"
+            )
     return f"{seconds:.3g} s"
 
 
 def score_number(value: float, unit: float, *, signed: bool = False) -> str:
-    """A score for people: accuracies (unit 100) with two decimals, errors (unit 1) with three significant digits.
+    """A score for people: accuracies (unit 100) with two decimals, errors (unit 1) with three
+    significant digits.
 
     >>> score_number(0.98765, 100), score_number(-0.012345, 1), score_number(0.5, 100, signed=True)
     ('98.77', '-0.0123', '+50.00')

@@ -1,0 +1,1 @@
+"""What everything else stands on: errors, options, vectors, randomness, files, the byte bill."""

@@ -1,0 +1,58 @@
+"""How often and for how long XLA compiled, so that compile time can be reported apart and tests can
+count programs.
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import jax
+
+_EVENT = "/jax/core/compile/backend_compile_duration"
+_lock = threading.Lock()
+_total = {"count": 0, "seconds": 0.0}
+_listening = False
+
+
+def _listen(event: str, duration_secs: float, **_: object) -> None:
+    if event == _EVENT:
+        with _lock:
+            _total["count"] += 1
+            _total["seconds"] += duration_secs
+
+
+class Compilations:
+    """Counts the programs compiled inside a `with` block.
+
+    >>> import jax.numpy as jnp
+    >>> with Compilations() as c:
+    ...     _ = jax.jit(lambda x: x * 3 + 1)(jnp.arange(7))
+    >>> c.count >= 1
+    True
+    """
+
+    count = 0
+    seconds = 0.0
+
+    def __enter__(self) -> Compilations:
+        global _listening
+        if not _listening:
+            jax.monitoring.register_event_duration_secs_listener(_listen)
+            _listening = True
+        self._before = dict(_total)
+        return self
+
+    def so_far(self) -> float:
+        return _total["seconds"] - self._before["seconds"]
+
+    def __exit__(self, *_: object) -> None:
+        self.count = int(_total["count"] - self._before["count"])
+        self.seconds = _total["seconds"] - self._before["seconds"]
+
+
+def use_cache(folder: Path) -> None:
+    """Keep compiled programs on disk, so that the next process need not compile them again."""
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)

@@ -1,0 +1,72 @@
+"""What coterie raises.
+
+Every message is one sentence that names the field, the value and what is allowed.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+
+class CoterieError(Exception):
+    """Anything coterie refuses or gives up on.
+
+    The command line prints it as one sentence and exits with `exit_code`.
+    """
+
+    exit_code = 2
+
+
+class InvalidInput(CoterieError, ValueError):
+    """A value that the user gave is not allowed."""
+
+
+class Diverged(CoterieError, ArithmeticError):
+    """A client's model became NaN or infinite. Carries what is needed to say where."""
+
+    exit_code = 3
+
+    def __init__(
+        self, method: str, round_: int, clients: Sequence[int], broken: Sequence[str] = ()
+    ) -> None:
+        self.method, self.round, self.clients, self.broken = (
+            method,
+            round_,
+            list(clients),
+            list(broken),
+        )
+        shown = ", ".join(map(str, self.clients[:8])) + (
+            f" and {len(self.clients) - 8} more" if len(self.clients) > 8 else ""
+        )
+        where = (
+            f"from client{'s' if len(self.clients) != 1 else ''} {shown}"
+            if self.clients
+            else "in the shared model"
+        )
+        why = (
+            f"; this step-size condition is broken: {'; '.join(self.broken)}"
+            if self.broken
+            else (
+                "; no step-size condition that can be checked beforehand is broken, so lower the"
+                " learning rate"
+            )
+        )
+        super().__init__(f"{method} diverged in round {round_}: NaN or infinity {where}{why}.")
+
+
+def nearest(name: str, allowed: Iterable[str]) -> str:
+    """`; did you mean 'pfedme'?` when one of the allowed names is close, else an empty string."""
+    allowed = list(allowed)
+    lowered = {a.lower(): a for a in allowed}
+    close = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.5)
+    return f"; did you mean {lowered[close[0]]!r}?" if close else ""
+
+
+def unknown(what: str, name: object, allowed: Iterable[str]) -> InvalidInput:
+    """The error for a name that is not among those allowed, with the nearest one suggested."""
+    allowed = sorted(allowed)
+    hint = nearest(str(name), allowed)
+    return InvalidInput(
+        f"{what} {name!r} is unknown{hint or '.'} Known: {', '.join(allowed) or 'none'}."
+    )

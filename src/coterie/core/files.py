@@ -1,0 +1,109 @@
+"""Atomic writes: a file is either the old one or the whole new one, whenever the process dies."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from coterie.core.errors import InvalidInput
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[Path]:
+    """Gives a temporary path beside `path`; renamed into place, after reaching the disk, when the
+    block ends well.
+    """
+    temporary = path.with_name(f".{path.name}.part")
+    try:
+        yield temporary
+        with temporary.open("rb") as f:
+            os.fsync(f.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be written: {error.strerror or error}.") from None
+    finally:
+        temporary.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def write_text(path: Path, text: str) -> None:
+    with writing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path, value: Any) -> None:
+    write_text(path, json.dumps(value, indent=2, sort_keys=True) + "\n")
+
+
+def write_table(path: Path, columns: dict[str, Any]) -> None:
+    with writing(path) as temporary:
+        pq.write_table(pa.table(columns), temporary)
+
+
+def read_arrays(path: Path, what: str) -> dict[str, Any]:
+    """The arrays of an .npz file by name, or that of an .npy file under the name "".
+
+    Nothing is unpickled; `what` names the file in the error.
+    """
+    try:
+        stored = np.load(path, allow_pickle=False)
+        if isinstance(stored, np.ndarray):
+            return {"": stored}
+        with stored:
+            return {key: stored[key] for key in stored.files}
+    except Exception as error:  # zip, zlib, numpy and the file system each have their own
+        why = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise InvalidInput(f"{what} {str(path)!r} cannot be read: {why}.") from None
+
+
+def digest(path: Path) -> str:
+    with path.open("rb") as f:
+        return hashlib.file_digest(f, "sha256").hexdigest()
+
+
+def make_folder(folder: Path, *, force: bool = False) -> None:
+    """An empty folder to write to; refuses one that holds anything unless forced."""
+    try:
+        if folder.exists() and not folder.is_dir():
+            raise InvalidInput(f"{str(folder)!r} is a file, but must be a folder.")
+        if folder.is_dir() and any(folder.iterdir()) and not force:
+            raise InvalidInput(
+                f"the folder {str(folder)!r} is not empty; choose another, resume it, or overwrite"
+                " it with --force."
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / ".probe"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise InvalidInput(
+            f"the folder {str(folder)!r} cannot be written: {error.strerror or error}."
+        ) from None
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Only one process at a time works on a folder; the lock goes with the process."""
+    with (folder / ".lock").open("w") as f:
+        try:
+            fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise InvalidInput(
+                f"another process is working on the folder {str(folder)!r}; wait for it or stop it."
+            ) from None
+        yield

@@ -1,0 +1,68 @@
+"""The byte bill: per round and client, up and down, by one rule for every method.
+
+The rule: every encoded message is billed to its sender as "up" and to its receiver as "down" when
+that is a client. A broadcast is billed once for every client that receives it. Without a hub a
+client pays once for each neighbour it sends to. Measuring (evaluation) is not billed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+COLUMNS = ("round", "client", "up", "down", "gradients")
+
+
+class Hearing:
+    """Who has heard how much of what a hub says to all over public copies.
+
+    A client that missed some messages gets them all when it takes part again, or a whole copy where
+    that is shorter.
+    """
+
+    def __init__(self, clients: int) -> None:
+        self.said = 0
+        self.heard: NDArray[np.int64] = np.zeros(clients, np.int64)
+
+    def bill(self, clients: NDArray[Any], size: int, whole: int) -> NDArray[np.int64]:
+        """Bytes down for each of these clients, once the hub has said `size` more bytes."""
+        self.said += size
+        due = np.minimum(self.said - self.heard[clients], whole)
+        self.heard[clients] = self.said
+        return due
+
+
+@dataclasses.dataclass
+class Ledger:
+    """Rows (round, client, bytes up, bytes down, gradients), appended block by block."""
+
+    clients: int
+    parts: list[NDArray[np.int64]] = dataclasses.field(default_factory=list)
+    up: int = 0
+    down: int = 0
+    gradients: int = 0
+
+    def add(self, round_: int, client: Any, up: Any, down: Any, gradients: Any) -> None:
+        """Bill one round: arrays over the clients that took part."""
+        rows = np.stack(
+            np.broadcast_arrays(np.int64(round_), client, up, down, gradients), axis=1
+        ).astype(np.int64)
+        self.parts.append(rows)
+        self.up += int(rows[:, 2].sum())
+        self.down += int(rows[:, 3].sum())
+        self.gradients += int(rows[:, 4].sum())
+
+    def take(self) -> NDArray[np.int64]:
+        """The rows since the last take, for writing to disk; totals stay."""
+        rows = np.concatenate(self.parts) if self.parts else np.zeros((0, len(COLUMNS)), np.int64)
+        self.parts = []
+        return rows
+
+    def rows(self) -> NDArray[np.int64]:
+        return np.concatenate(self.parts) if self.parts else np.zeros((0, len(COLUMNS)), np.int64)
+
+    def totals(self) -> dict[str, int]:
+        return {"up": self.up, "down": self.down, "gradients": self.gradients}

@@ -1,0 +1,1 @@
+"""Hub methods over Flower."""

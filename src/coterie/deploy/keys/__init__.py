@@ -1,0 +1,1 @@
+"""An authority of one's own: certificates, registration, revocation."""

@@ -1,0 +1,1 @@
+"""Peers, and a hub, over Zenoh."""

@@ -1,0 +1,446 @@
+"""A participant's place in a Zenoh network: links to its neighbours and to nobody else.
+
+Keys, for a plan `P` and participants k and l:
+
+    coterie/P/k/to/l       what k tells l
+    coterie/P/k/ask/l      where l asks k, who answers
+    coterie/P/k/live       there while k is
+
+Links are TLS with certificates on both sides. Access control refuses everything but these keys,
+each in one direction and for one certificate name: so who tells and who asks is known by its
+certificate, and a neighbour that writes under another's key is not heard. Zenoh knows no revocation
+lists: who is revoked is left out when a session opens, and what it says later is not looked at.
+
+Zenoh calls back from threads of its own. All that happens there is to put an event into `events`;
+the application's threads do the rest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import ipaddress
+import json
+import queue
+import re
+import struct
+import threading
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Literal
+
+from coterie.core.errors import InvalidInput
+from coterie.deploy.messages import Rejected
+from coterie.deploy.plan import NAME
+
+try:
+    import zenoh
+except ImportError:  # only peers need it
+    raise InvalidInput(
+        "peers need the package eclipse-zenoh: pip install 'coterie[peers]'."
+    ) from None
+
+LEASE_MS = 10_000
+"""A link that is silent for so long is closed; a process that is stopped is noticed then."""
+FLOOD = 16
+"""Messages of a neighbour that wait to be looked at; more are not taken."""
+SMALLEST_LIMIT = 64 << 20
+_ENDPOINT = re.compile(r"(tls|tcp)/(\[[0-9a-fA-F:.]+\]|[^:/\s]+):(\d{1,5})")
+
+
+# -- bytes -----------------------------------------------------------------------------------------
+
+
+def packed(envelope: str, frames: Collection[bytes]) -> bytes:
+    """An envelope and frames as one payload: how many frames, then every part after its length."""
+    parts = [envelope.encode(), *frames]
+    return struct.pack("<I", len(frames)) + b"".join(
+        struct.pack("<Q", len(part)) + part for part in parts
+    )
+
+
+def unpacked(payload: bytes, most_frames: int = 1 << 16) -> tuple[bytes, tuple[bytes, ...]]:
+    """The inverse of `packed`; raises Rejected on anything else."""
+    if len(payload) < 12:
+        raise Rejected(f"a message has {len(payload)} bytes, which is less than any has.")
+    (count,) = struct.unpack_from("<I", payload)
+    if count > most_frames:
+        raise Rejected(
+            f"a message says that it has {count} parts, but must have at most {most_frames}."
+        )
+    parts, at = [], 4
+    for _ in range(count + 1):
+        if at + 8 > len(payload):
+            raise Rejected("a message ends before its parts do.")
+        (length,) = struct.unpack_from("<Q", payload, at)
+        at += 8
+        if length > len(payload) - at:
+            raise Rejected("a part of a message is longer than the message.")
+        parts.append(payload[at : at + length])
+        at += length
+    if at != len(payload):
+        raise Rejected("a message goes on after its parts.")
+    return parts[0], tuple(parts[1:])
+
+
+# -- configuration ---------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where a participant stands: its name, what it listens on, and its neighbours' endpoints (""
+    for those that call).
+    """
+
+    plan: str
+    name: str
+    listen: str
+    neighbours: Mapping[str, str]
+    identity: Any = None
+    """coterie.deploy.keys.authority.Identity; nothing: plain TCP, which is allowed on this machine
+    only.
+    """
+
+    def __post_init__(self) -> None:
+        for name in (self.name, *self.neighbours):
+            if not NAME.fullmatch(name):
+                raise InvalidInput(
+                    f"the name {name!r} must be lower-case letters, digits and dashes, at most 63."
+                )
+        if not self.neighbours:
+            raise InvalidInput("there are no [[neighbours]], so there is nobody to talk to.")
+        if self.identity is not None and self.identity.name != self.name:
+            raise InvalidInput(
+                f"the keys are of {self.identity.name!r}, but this is {self.name!r}; a certificate"
+                " is for one name."
+            )
+        if not self.listen and not any(self.neighbours.values()):
+            raise InvalidInput(
+                "nothing is given to listen on, and no neighbour has an endpoint: nobody could"
+                " meet."
+            )
+        for endpoint in (self.listen, *self.neighbours.values()):
+            if endpoint:
+                self._check(endpoint)
+
+    def _check(self, endpoint: str) -> None:
+        found = _ENDPOINT.fullmatch(endpoint)
+        if found is None or not 0 < int(found[3]) < 65536:
+            raise InvalidInput(
+                f"an endpoint is {endpoint!r}, but must be of the form tls/host:port."
+            )
+        if self.identity is not None and found[1] != "tls":
+            raise InvalidInput(
+                f"an endpoint is {endpoint!r}, but with keys all endpoints must be tls/…."
+            )
+        if self.identity is None and not (found[1] == "tcp" and _here(found[2])):
+            raise InvalidInput(
+                f"an endpoint is {endpoint!r}, but without keys only tcp/127.0.0.1:port is allowed;"
+                " make keys with `coterie keys`."
+            )
+
+    def key(self, *parts: str) -> str:
+        return "/".join(("coterie", self.plan, *parts))
+
+    def config(self, largest: int) -> dict[str, Any]:
+        """Of the Zenoh session. `largest` is the size of the largest message that is ever sent."""
+        link: dict[str, Any] = {
+            "protocols": ["tcp" if self.identity is None else "tls"],
+            "tx": {"lease": LEASE_MS},
+            "rx": {"max_message_size": max(SMALLEST_LIMIT, 4 * largest)},
+        }
+        if self.identity is not None:
+            mine = {
+                "private_key": str(self.identity.key),
+                "certificate": str(self.identity.certificate),
+            }
+            link["tls"] = {
+                f"{side}_{what}": path
+                for side in ("listen", "connect")
+                for what, path in mine.items()
+            } | {
+                "root_ca_certificate": str(self.identity.ca),
+                "enable_mtls": True,
+                "verify_name_on_connect": True,
+                "close_link_on_expiration": True,
+            }
+        calls = [endpoint for endpoint in self.neighbours.values() if endpoint]
+        retry = {"period_init_ms": 200, "period_max_ms": 2000, "period_increase_factor": 1.5}
+        return {
+            "mode": "peer",
+            "listen": {"endpoints": [self.listen] if self.listen else [], "exit_on_failure": True},
+            "connect": {
+                "endpoints": calls,
+                "timeout_ms": -1,
+                "exit_on_failure": False,
+                "retry": retry,
+            },
+            "scouting": {"multicast": {"enabled": False}, "gossip": {"enabled": False}},
+            "adminspace": {"enabled": False},
+            "transport": {"link": link, "shared_memory": {"enabled": False}},
+            "access_control": self.access(),
+        }
+
+    def access(self) -> dict[str, Any]:
+        """Default deny; for every neighbour what may come from it and what may go to it."""
+        if self.identity is None:
+            return {"enabled": False}
+        rules, subjects, policies = [], [], []
+        for name in self.neighbours:
+            flows: tuple[tuple[Literal["ingress", "egress"], str, str], ...] = (
+                ("ingress", name, self.name),
+                ("egress", self.name, name),
+            )
+            subjects.append({"id": name, "cert_common_names": [name]})
+            ids = []
+            for flow, sender, receiver in flows:
+                allowed = {
+                    self.key(sender, "to", receiver): ["put"],
+                    self.key(receiver, "to", sender): ["declare_subscriber"],
+                    self.key(receiver, "ask", sender): ["query"],
+                    self.key(sender, "ask", receiver): ["reply", "declare_queryable"],
+                    self.key(sender, "live"): ["liveliness_token"],
+                    self.key(receiver, "live"): [
+                        "liveliness_query",
+                        "declare_liveliness_subscriber",
+                    ],
+                }
+                for i, (key, kinds) in enumerate(allowed.items()):
+                    ids.append(f"{name} {flow} {i}")
+                    rules.append(
+                        {
+                            "id": ids[-1],
+                            "permission": "allow",
+                            "flows": [flow],
+                            "messages": kinds,
+                            "key_exprs": [key],
+                        }
+                    )
+            policies.append({"rules": ids, "subjects": [name]})
+        return {
+            "enabled": True,
+            "default_permission": "deny",
+            "rules": rules,
+            "subjects": subjects,
+            "policies": policies,
+        }
+
+
+def _here(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+# -- events ----------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Told:
+    """A neighbour told something: a small table, and a payload."""
+
+    name: str
+    facts: bytes
+    payload: bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """A neighbour asks; whoever handles this calls `answer` once."""
+
+    name: str
+    payload: bytes
+    answer: Callable[[bytes | None], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Answered:
+    """A neighbour's answer to a question; nothing when none came in time."""
+
+    name: str
+    question: Any
+    payload: bytes | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Seen:
+    """A neighbour appeared or went away."""
+
+    name: str
+    alive: bool
+
+
+Event = Told | Asked | Answered | Seen
+
+
+class Net:
+    """A session.
+
+    Use as `with Net(place, largest) as net`: an exception must close it, or the process would hang.
+    """
+
+    def __init__(self, place: Place, largest: int) -> None:
+        self.place = place
+        self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self.at_once: Callable[[Asked], bool] = lambda asked: False
+        """Called from the answering thread; True when the question was answered there and needs no
+        other thread.
+        """
+        self.flooded = Counter[str]()
+        self._waiting = Counter[str]()
+        self._config = zenoh.Config.from_json5(json.dumps(place.config(largest)))
+        self._questions: queue.SimpleQueue[tuple[str, Any] | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Net:
+        zenoh.try_init_log_from_env()  # silent, unless RUST_LOG asks for it
+        try:
+            self._session = zenoh.open(self._config)
+        except zenoh.ZError as error:
+            raise InvalidInput(
+                f"cannot open the network (listening on {self.place.listen or 'nothing'}):"
+                f" {_first_line(error)}."
+            ) from None
+        try:
+            self._declare()
+        except BaseException:
+            self._session.close()
+            raise
+        return self
+
+    def _declare(self) -> None:
+        place, session = self.place, self._session
+        self._answerer = threading.Thread(target=self._answer_all, daemon=True, name="answers")
+        self._answerer.start()
+        self._publishers = {}
+        self._kept: list[Any] = []
+        for name in place.neighbours:
+            self._publishers[name] = session.declare_publisher(
+                place.key(place.name, "to", name),
+                congestion_control=zenoh.CongestionControl.BLOCK,
+                reliability=zenoh.Reliability.RELIABLE,
+            )
+            self._kept.append(
+                session.declare_subscriber(place.key(name, "to", place.name), self._hearing(name))
+            )
+            self._kept.append(
+                session.declare_queryable(
+                    place.key(place.name, "ask", name), self._being_asked(name)
+                )
+            )
+        self._token = session.liveliness().declare_token(place.key(place.name, "live"))
+        for name in place.neighbours:
+            self._kept.append(
+                session.liveliness().declare_subscriber(
+                    place.key(name, "live"), self._seeing(name), history=True
+                )
+            )
+
+    def __exit__(self, *_: object) -> None:
+        self._questions.put(None)
+        self._session.close()
+
+    # -- what goes out -----------------------------------------------------------------------------
+
+    def tell(self, name: str, facts: Mapping[str, Any], payload: bytes) -> None:
+        """Blocks while the link is full; a link that takes nothing for some seconds is closed by
+        Zenoh.
+        """
+        self._publishers[name].put(payload, attachment=json.dumps(facts))
+
+    def ask(self, name: str, question: Any, payload: bytes, timeout: float) -> None:
+        """The answer comes as an event, in any case."""
+        got: list[bytes] = []
+
+        def one(reply: Any) -> None:
+            if (sample := reply.ok) is not None and not got:
+                got.append(sample.payload.to_bytes())
+
+        def end() -> None:
+            self.events.put(Answered(name, question, got[0] if got else None))
+
+        handler: Any = zenoh.handlers.Callback(one, end)
+        self._session.get(
+            self.place.key(name, "ask", self.place.name),
+            handler,
+            payload=payload,
+            timeout=timeout,
+            congestion_control=zenoh.CongestionControl.BLOCK,
+            target=zenoh.QueryTarget.ALL,
+            consolidation=zenoh.ConsolidationMode.NONE,
+        )
+
+    # -- what comes in, on threads of Zenoh --------------------------------------------------------
+
+    def _hearing(self, name: str) -> Callable[[Any], None]:
+        def heard(sample: Any) -> None:
+            with self._lock:
+                if self._waiting[name] >= FLOOD:
+                    self.flooded[name] += 1
+                    return
+                self._waiting[name] += 1
+            attachment = sample.attachment
+            facts = b"" if attachment is None else attachment.to_bytes()
+            self.events.put(Told(name, facts, sample.payload.to_bytes()))
+
+        return heard
+
+    def _being_asked(self, name: str) -> Callable[[Any], None]:
+        return lambda query: self._questions.put((name, query))
+
+    def _seeing(self, name: str) -> Callable[[Any], None]:
+        return lambda sample: self.events.put(Seen(name, sample.kind == zenoh.SampleKind.PUT))
+
+    # -- threads of the application ----------------------------------------------------------------
+
+    def _answer_all(self) -> None:
+        while (item := self._questions.get()) is not None:
+            name, query = item
+            asked = Asked(
+                name,
+                b"" if query.payload is None else query.payload.to_bytes(),
+                self._answering(name, query),
+            )
+            try:
+                answered = self.at_once(asked)
+            except Exception:  # whatever it was: later questions must be answered
+                with contextlib.suppress(Exception):
+                    asked.answer(None)
+                continue
+            if not answered:
+                self.events.put(asked)
+
+    def _answering(self, name: str, query: Any) -> Callable[[bytes | None], None]:
+        def answer(payload: bytes | None) -> None:
+            with query:
+                if payload is not None:
+                    with contextlib.suppress(zenoh.ZError):  # who asked is gone
+                        query.reply(self.place.key(self.place.name, "ask", name), payload)
+
+        return answer
+
+    def next(self, timeout: float) -> Event | None:
+        """The next event, or nothing after so many seconds."""
+        try:
+            event = (
+                self.events.get(timeout=max(0.0, timeout))
+                if timeout > 0
+                else self.events.get_nowait()
+            )
+        except queue.Empty:
+            return None
+        if isinstance(event, Told):
+            with self._lock:
+                self._waiting[event.name] -= 1
+        return event
+
+
+def _first_line(error: Exception) -> str:
+    return (
+        str(error).strip().splitlines()[0][:300].rstrip(".")
+        if str(error).strip()
+        else "no reason given"
+    )

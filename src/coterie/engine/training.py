@@ -1,0 +1,77 @@
+"""The options of a run that do not belong to a method: the same for all methods that are
+compared.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from coterie.core.errors import InvalidInput
+from coterie.core.options import Options, option, traced_dataclass
+from coterie.core.schedule import Number
+from coterie.data.federation import Federation
+
+
+@traced_dataclass
+class Training(Options):
+    """How long, with how many clients, on which batches."""
+
+    name: ClassVar[str] = "training"
+
+    rounds: int = option(100, "communication rounds", symbol="T", low=1)
+    cohort: int | None = option(
+        None, "clients sampled per round, without replacement; nothing: all", symbol="S", low=1
+    )
+    fraction: float | None = option(
+        None,
+        "the cohort as a share of the clients instead of a number",
+        above=0,
+        high=1,
+        static=True,
+    )
+    batch_size: int = option(20, "samples per mini-batch", symbol="B", low=1)
+    sampling: str = option(
+        "shuffle",
+        "mini-batches from shuffled epochs, from independent draws, or full (exact gradients)",
+        choices=("shuffle", "replace", "full"),
+    )
+    batch_schedule: Number | None = option(
+        None, "samples that count in a batch of round t, at most batch_size", symbol="D_t", low=1
+    )
+    eval_every: int = option(10, "rounds between evaluations of all clients", low=1)
+    seed: int = option(0, "of initial model, cohorts, batches", low=0, high=2**31 - 1)
+    precision: str = option("float32", "of models and data", choices=("float32", "float64"))
+    store: str = option(
+        "device", "where the clients' states live", choices=("device", "host", "file")
+    )
+    clients_at_once: int | None = option(
+        None, "clients trained side by side, to bound memory; nothing: chosen", low=1
+    )
+    eval_at_once: int = option(256, "clients evaluated side by side, to bound memory", low=1)
+    held_out: int = option(
+        0,
+        "clients that never train (the same at every seed); after the last round they adapt as"
+        " newcomers and are scored",
+        low=0,
+    )
+    adapt_rounds: int = option(20, "local rounds that a held-out client adapts for", low=0)
+    train_metrics: bool = option(False, "evaluate on the training data too")
+    checkpoint_every: int | None = option(
+        None,
+        "rounds between checkpoints (rounded up to an evaluation); nothing: about every 10 seconds",
+        low=1,
+    )
+
+    def cohort_size(self, federation: Federation) -> int:
+        n = federation.clients
+        if self.cohort is not None and self.fraction is not None:
+            raise InvalidInput(
+                "training.cohort and training.fraction are both given; give one of them."
+            )
+        if self.fraction is not None:
+            return max(1, round(self.fraction * n))
+        if self.cohort is not None and self.cohort > n:
+            raise InvalidInput(
+                f"training.cohort is {self.cohort}, but must be at most {n}, the number of clients."
+            )
+        return self.cohort or n

@@ -1,0 +1,106 @@
+"""AFL: one model for the worst mixture of the clients."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar, NamedTuple, Self
+
+import jax.numpy as jnp
+
+from coterie.core.options import hidden, option
+from coterie.core.schedule import Number, at
+from coterie.core.vector import Vector
+from coterie.methods.base import Cohort, Facts, LocalSGD, Star, Step, beta_mix, method
+from coterie.models.objective import Objective
+
+
+class Hub(NamedTuple):
+    """The model, and the weight of every client, by its number."""
+
+    model: Vector
+    weights: Any
+
+
+class Message(NamedTuple):
+    """A client's model, and the loss of the model that it was sent."""
+
+    model: Vector
+    loss: Any
+
+
+def onto_simplex(v: Any) -> Any:
+    """The nearest point with entries ≥ 0 that sum to 1: max(v − θ, 0), θ found by sorting.
+
+    >>> onto_simplex(jnp.array([0.5, 2.0, 1.5])).tolist()
+    [0.0, 0.75, 0.25]
+    """
+    v = v - jnp.max(
+        v
+    )  # a shift changes nothing, and so the largest entry always stays, whatever its size
+    ranked = -jnp.sort(-v)
+    above = jnp.cumsum(ranked) - 1
+    count = jnp.arange(1, len(v) + 1)
+    last = jnp.sum(ranked * count > above) - 1
+    return jnp.maximum(v - above[last] / count[last], 0)
+
+
+@method("afl", title="AFL", paper="Mohri, Sivek, Suresh, Agnostic Federated Learning, ICML 2019")
+class AFL(Star, LocalSGD):
+    """One global model for the worst mixture of clients: those with a large loss gain weight in the
+    mean.
+
+    min_w max_{λ∈Δ} Σ_k λ_k f_k(w),   Δ the simplex of N clients
+
+    Client: w_k = w after R SGD steps, ℓ_k = f̃_k(w). Hub, with the λ it had: w ← (1−β)w + β Σ_{k∈S}
+    λ_k w_k / Σ_{k∈S} λ_k, and λ ← the projection onto Δ of λ + γ_λ ℓ, where ℓ is 0 for clients
+    outside S.
+
+    ============  ================================================
+    symbol        argument
+    ============  ================================================
+    γ_λ           weight_lr
+    μ, R          lr (γ_w in the paper), local_steps or local_epochs (R = 1 in the paper)
+    β             beta (1 in the paper)
+    ============  ================================================
+
+    λ starts uniform, belongs to clients by number and not by their place in the cohort, and is
+    projected in the Euclidean sense, not just normalised. ℓ_k is taken on the batch of the first
+    local step, whose gradient contains it, so no gradient is counted for it. When everybody in S
+    has λ_k = 0 they count alike. Clients are sampled uniformly; w is the last one, where the paper
+    proves its bound for the mean of all rounds. A robust `merging` works on the models; those that
+    know no weights (all but mean, geometric median and clipping) do without λ.
+    """
+
+    views: ClassVar[tuple[str, ...]] = ("global",)
+
+    weight_lr: Number = option(0.1, "step size of the weights", symbol="γ_λ", low=0)
+    weighting: str = option("uniform", "(fixed: clients count by λ)", choices=("uniform",))
+    clients: Any = hidden()
+
+    def bind(self, template: Vector, key: Any, facts: Facts) -> Self:
+        return dataclasses.replace(self, clients=facts.clients)
+
+    def hub_init(self, template: Vector) -> Hub:
+        return Hub(template, jnp.full(self.clients, 1 / self.clients, template.dtype))
+
+    def broadcast(self, hub: Hub, client: Any) -> Vector:
+        return hub.model
+
+    def local(self, received: Vector, memory: Any, objective: Objective) -> Step:
+        w, gradients = self.sgd(received, objective)
+        return Step(Message(w, objective.loss(received, objective.batch(0))), (), gradients)
+
+    def reference(self, received: Vector, message: Message) -> Message:
+        return Message(received, jnp.zeros_like(message.loss))
+
+    def merge(self, hub: Hub, messages: Message, cohort: Cohort, t: Any) -> Hub:
+        weights = hub.weights[cohort.ids]
+        counted = cohort._replace(weights=jnp.where(jnp.sum(weights) > 0, weights, 1))
+        model = beta_mix(
+            hub.model, self.centre(hub.model, messages.model, counted, t), at(self.beta, t)
+        )
+        losses = jnp.zeros_like(hub.weights).at[cohort.ids].set(messages.loss)
+        return Hub(model, onto_simplex(hub.weights + at(self.weight_lr, t) * losses))
+
+    def models(self, received: Vector, memory: Any, objective: Objective) -> dict[str, Vector]:
+        return {"global": received}

@@ -1,0 +1,94 @@
+"""Ditto: a model of its own for every client beside FedAvg's, held near it."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from coterie.core.options import option
+from coterie.core.schedule import Number, at
+from coterie.core.vector import Vector
+from coterie.methods.base import Condition, Step, Work, first_value, method
+from coterie.methods.fedavg import FedAvg
+from coterie.methods.fedprox import held_sgd
+from coterie.models.objective import Objective
+
+
+@method(
+    "ditto",
+    title="Ditto",
+    paper=(
+        "Li, Hu, Beirami, Smith, Ditto: Fair and Robust Federated Learning Through Personalization,"
+        " ICML 2021"
+    ),
+)
+class Ditto(FedAvg):
+    """FedAvg's global model, and for every client a model x_k held near it by (λ/2)‖x_k − w‖².
+
+    min_{x_k} f_k(x_k) + (λ/2)‖x_k − w*‖²,  w* = what FedAvg finds
+
+    Per round, on the sampled clients: R SGD steps on f_k from the received w, whose result goes to
+    the hub and is averaged as in FedAvg; and P steps x_k ← x_k − η(∇f̃_k(x_k) + λ(x_k − w)) towards
+    the received w. x_k stays on the client.
+
+    ============  ================================================
+    symbol        argument
+    ============  ================================================
+    λ             lam
+    μ, R          lr, local_steps (or local_epochs): the global task
+    η, P          personal_lr, personal_steps: the personal task
+    β, n_k/n_S    beta, weighting, as in FedAvg
+    ============  ================================================
+
+    The global task has no regulariser and never sees x_k, so w is FedAvg's to the bit; code that
+    trains it with the λ-term is another method. x_k is pulled to the w that came in, not to the one
+    that leaves. Step i of both tasks takes the batch i of the round. `work` is R + P, what a client
+    computes; with λ = 0 x_k is Local with P steps only, because the R others go into w.
+    """
+
+    views: ClassVar[tuple[str, ...]] = ("personal", "global")
+
+    lam: Number = option(1.0, "how strongly x_k is held to w", symbol="λ", low=0)
+    lr: Number = option(0.05, "step size of the global task", symbol="μ", above=0)
+    personal_lr: Number = option(0.05, "step size of x_k", symbol="η", above=0)
+    personal_steps: int | None = option(
+        None,
+        "steps on x_k per round, or epochs where local_epochs is given; nothing: as many as the"
+        " global task",
+        symbol="P",
+        low=1,
+    )
+
+    @property
+    def P(self) -> int:
+        return self.personal_steps or self.R
+
+    def client_init(self, template: Vector) -> Vector:
+        return template
+
+    def local(self, received: Vector, memory: Vector, objective: Objective) -> Step:
+        t = objective.t
+        w, gradients = self.sgd(received, objective)
+        steps = self.P * objective.steps_per_epoch if self.local_epochs else self.P
+        x = held_sgd(memory, received, at(self.lam, t), at(self.personal_lr, t), steps, objective)
+        return Step(w, x, gradients + steps)
+
+    def models(self, received: Vector, memory: Vector, objective: Objective) -> dict[str, Vector]:
+        return {"personal": memory, "global": received}
+
+    def work(self) -> Work:
+        total = self.R + self.P
+        return Work(
+            None if self.local_epochs else total,
+            total if self.local_epochs else None,
+            self.personal_lr,
+            "sampled",
+        )
+
+    def conditions(self, template: Vector, laplacian_norm: float) -> list[Condition]:
+        return [
+            Condition(
+                "personal_lr·λ (stability of the personal steps)",
+                first_value(self.personal_lr) * first_value(self.lam),
+                2.0,
+            )
+        ]

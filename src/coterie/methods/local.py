@@ -1,0 +1,57 @@
+"""Local: every client trains alone. The yardstick of every comparison, at equal gradient steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coterie.core.options import option
+from coterie.core.vector import Vector
+from coterie.methods.base import LocalSGD, Method, Step, Work, method
+from coterie.models.objective import Objective
+
+
+@method("local", title="Local", paper="(baseline)")
+class Local(LocalSGD):
+    """Each client trains its own model on its own data; nothing is sent.
+
+    x_k ← x_k − μ ∇f̃_k(x_k), R times a round.
+
+    ============  ============
+    symbol        argument
+    ============  ============
+    μ             lr
+    R             local_steps, or local_epochs
+    ============  ============
+
+    In a comparison Local gets exactly the gradient steps, the step size and the participation
+    (`trains`) of the method it stands beside; the published lp-proj code gives its own method R·K
+    steps a round and Local one.
+    """
+
+    trains: str = option(
+        "sampled", "who trains in a round: the sampled clients or all", choices=("sampled", "all")
+    )
+
+    def client_init(self, template: Vector) -> Vector:
+        return template
+
+    def local(self, received: Any, memory: Vector, objective: Objective) -> Step:
+        x, gradients = self.sgd(memory, objective)
+        return Step((), x, gradients)
+
+    def models(self, received: Any, memory: Vector, objective: Objective) -> dict[str, Vector]:
+        return {"personal": memory}
+
+    @property
+    def trains_all(self) -> bool:
+        return self.trains == "all"
+
+    def work(self) -> Work:
+        return super().work()._replace(trains=self.trains)
+
+
+def equal_compute(other: Method) -> Local:
+    """Local with the gradient steps, step size and participation of another method."""
+    steps, epochs, lr, trains = other.work()
+    lr = Local().lr if lr is None else lr
+    return Local(lr=lr, local_steps=steps or 1, local_epochs=epochs, trains=trains)

@@ -1,0 +1,109 @@
+"""Per-FedAvg: one model that is good after a gradient step on a client's own data (MAML)."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import jax
+
+from coterie.core.options import option
+from coterie.core.schedule import Number, at
+from coterie.core.vector import Vector
+from coterie.methods.base import LocalSGD, Star, Step, Work, method
+from coterie.models.objective import Batch, Objective
+
+
+@method(
+    "per-fedavg",
+    title="Per-FedAvg",
+    paper=(
+        "Fallah, Mokhtari, Ozdaglar, Personalized Federated Learning with Theoretical Guarantees: A"
+        " MAML Approach, NeurIPS 2020"
+    ),
+)
+class PerFedAvg(Star, LocalSGD):
+    """One global model, trained to be good after a gradient step on a client's data: that step is
+    the personalisation.
+
+    min_w (1/N) Σ_k f_k(w − α∇f_k(w))
+
+    w_{k,0} = w; R times: w̃ = w_{k,r} − α∇f̃_k(w_{k,r}; D), then w_{k,r+1} = w_{k,r} − μ g with
+
+    g = ∇f̃_k(w̃; D')  (`order = "first-order"`), or
+    g = (I − α∇²f̃_k(w_{k,r}; D'')) ∇f̃_k(w̃; D')  (`order = "hessian-vector"`)
+
+    Hub: w ← (1−β)w + β · mean_{k∈S} w_{k,R}.
+
+    ============  ================================================
+    symbol        argument
+    ============  ================================================
+    α             adapt_lr
+    μ, R          lr (β in the paper), local_steps or local_epochs (τ)
+    β             beta (1 in the paper)
+    ============  ================================================
+
+    Step r takes D = batch 2r, D' = batch 2r + 1 and D'' = batch 2R + r of the round. The
+    Hessian-vector product is exact, a directional derivative of the gradient. It is counted as one
+    gradient, though it costs about two: 2 gradients a step for the first order, 3 with it. An epoch
+    is a number of steps, so it goes through the data twice or three times.
+
+    "personal" is w after `adapt_steps` steps of size α on the client's TRAINING data (published
+    code adapted on the test data that it then scored); "global" is w. The steps of an evaluation
+    belong to no round and are not billed.
+    """
+
+    views: ClassVar[tuple[str, ...]] = ("personal", "global")
+
+    adapt_lr: Number = option(0.05, "step size of the adaptation", symbol="α", low=0)
+    adapt_steps: int = option(
+        1, "steps of the adaptation when a client's model is asked for (1 in the paper)", low=1
+    )
+    order: str = option(
+        "first-order",
+        "the gradient through the adaptation: without second derivatives, or exact",
+        choices=("first-order", "hessian-vector"),
+    )
+
+    def hub_init(self, template: Vector) -> Vector:
+        return template
+
+    def meta_gradient(
+        self, w: Vector, alpha: Any, objective: Objective, batches: tuple[Batch, Batch, Batch]
+    ) -> Vector:
+        """The gradient of f(w − α∇f(w)), with the batches D, D' and D'' for its three parts."""
+        adapted = w - alpha * objective.gradient(w, batches[0])
+        g = objective.gradient(adapted, batches[1])
+        if self.order == "first-order":
+            return g
+        return g - alpha * jax.jvp(lambda v: objective.gradient(v, batches[2]), (w,), (g,))[1]
+
+    def local(self, received: Vector, memory: Any, objective: Objective) -> Step:
+        t = objective.t
+        lr, alpha, batch = at(self.lr, t), at(self.adapt_lr, t), objective.batch
+        steps = self.steps(objective)
+
+        def step(r: Any, w: Vector) -> Vector:
+            return w - lr * self.meta_gradient(
+                w, alpha, objective, (batch(2 * r), batch(2 * r + 1), batch(2 * steps + r))
+            )
+
+        return Step(
+            jax.lax.fori_loop(0, steps, step, received), (), steps * self.gradients_per_step
+        )
+
+    def models(self, received: Vector, memory: Any, objective: Objective) -> dict[str, Vector]:
+        alpha = at(self.adapt_lr, objective.t)
+        adapt = lambda i, x: x - alpha * objective.gradient(x, objective.batch(i))
+        return {
+            "personal": jax.lax.fori_loop(0, self.adapt_steps, adapt, received),
+            "global": received,
+        }
+
+    @property
+    def gradients_per_step(self) -> int:
+        return 2 if self.order == "first-order" else 3
+
+    def work(self) -> Work:
+        steps, epochs, lr, trains = super().work()
+        each = self.gradients_per_step
+        return Work(steps and each * steps, epochs and each * epochs, lr, trains)

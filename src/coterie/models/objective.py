@@ -1,0 +1,165 @@
+"""What one client can compute on its own data: mini-batches, losses and gradients.
+
+The only thing a method sees of the data.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from coterie.core.pytree import tree
+from coterie.core.randomness import permute
+from coterie.core.schedule import at
+from coterie.core.vector import Vector
+from coterie.models.base import InputLayer, OwnLoss
+
+Sampling = Literal["shuffle", "replace", "full"]
+
+_OWN_LOSS = 0x7FFFFFFF
+"""Sets a model's own randomness apart from the mini-batches, whose numbers come from the same key
+and count up from 0.
+"""
+
+
+class Batch(NamedTuple):
+    """Samples and a weight each: 1, or 0 for padding (the end of an epoch, a client smaller than
+    the batch).
+    """
+
+    x: Any
+    y: Any
+    weight: Any
+    step: Any = 0
+    """The local step it was drawn for."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Learner:
+    """The static side of an objective: how outputs and losses come about.
+
+    Hashable, so programs are shared between runs.
+    """
+
+    apply: Callable[[Any, Any], Any]
+    class_major: bool
+    task: str
+    batch_size: int
+    sampling: Sampling
+    input_layer: InputLayer | None = None
+    loss: OwnLoss | None = None
+
+    def sample_losses(self, outputs: Any, y: Any) -> Any:
+        """The loss of each sample: cross-entropy of the softmax, or half the squared error, unless
+        the model has its own.
+        """
+        if self.loss is not None and self.loss.samples is not None:
+            return self.loss.samples(outputs, y)
+        axis = 0 if self.class_major else -1
+        if self.task == "classification":
+            picked = jnp.take_along_axis(outputs, jnp.expand_dims(y, axis), axis).squeeze(axis)
+            return jax.nn.logsumexp(outputs, axis) - picked
+        return 0.5 * jnp.sum(jnp.square(outputs - self._targets(outputs, y)), axis)
+
+    def sample_scores(self, outputs: Any, y: Any) -> Any:
+        """The score of each sample: 1 if classified correctly, or the negated squared error."""
+        axis = 0 if self.class_major else -1
+        if self.task == "classification":
+            return (jnp.argmax(outputs, axis) == y).astype(outputs.dtype)
+        return -jnp.sum(jnp.square(outputs - self._targets(outputs, y)), axis)
+
+    def _targets(self, outputs: Any, y: Any) -> Any:
+        y = y[:, None] if y.ndim == 1 else y
+        return (y.T if self.class_major else y).astype(outputs.dtype)
+
+
+@tree
+@dataclasses.dataclass(frozen=True)
+class Objective:
+    """f_k of one client in round t.
+
+    `x` and `y` hold at least this client's samples; its own are rows start … start + size − 1. In
+    the simulator they are the packed arrays of everybody, on a deployed client they are its own:
+    the methods cannot tell the difference.
+    """
+
+    learner: Learner = dataclasses.field(metadata={"static": True})
+    x: Any
+    y: Any
+    start: Any
+    size: Any
+    key: Any
+    """Of this client in this round, for mini-batches: the same whatever the method."""
+    private_key: Any
+    """Of this client in this round, for the method's own randomness."""
+    t: Any
+    """The round, 0, 1, 2, …"""
+    l2: Any = 0.0
+    batch_schedule: Any = None
+    """D_t, the samples that count in a batch of round t (rounded up, at most batch_size); None: all
+    of them.
+    """
+
+    @property
+    def _count(self) -> Any:
+        size = self.learner.batch_size
+        if self.batch_schedule is None:
+            return size
+        return jnp.clip(jnp.ceil(at(self.batch_schedule, self.t)).astype(jnp.int32), 1, size)
+
+    @property
+    def steps_per_epoch(self) -> Any:
+        """⌈size / batch⌉, which differs from client to client."""
+        if self.learner.sampling == "full":
+            return jnp.int32(1)
+        count = self._count
+        return (self.size + count - 1) // count
+
+    def batch(self, step: Any) -> Batch:
+        """The mini-batch of local step 0, 1, 2, … of this round.
+
+        "shuffle": epochs over a fresh random order, the last batch of an epoch may be short.
+        "replace": independent draws. "full": everything, so that gradients are exact.
+        """
+        slots = jnp.arange(self.learner.batch_size)
+        if self.learner.sampling == "full":
+            index, real = slots, slots < self.size
+        elif self.learner.sampling == "replace":
+            index = jax.random.randint(
+                jax.random.fold_in(self.key, step), slots.shape, 0, self.size
+            )
+            real = slots < self._count
+        else:
+            per_epoch = self.steps_per_epoch
+            place = (step % per_epoch) * self._count + slots
+            index = permute(jax.random.fold_in(self.key, step // per_epoch), place, self.size)
+            real = (slots < self._count) & (place < self.size)
+        rows = self.start + jnp.clip(index, 0, self.size - 1)
+        return Batch(self.x[rows], self.y[rows], real.astype(self.x.dtype), step)
+
+    def mean_loss(self, outputs: Any, batch: Batch) -> Any:
+        """Mean loss over the batch of given outputs."""
+        return jnp.sum(self.learner.sample_losses(outputs, batch.y) * batch.weight) / jnp.sum(
+            batch.weight
+        )
+
+    def loss(self, parameters: Vector, batch: Batch) -> Any:
+        """Mean loss over the batch, plus (l2/2)‖parameters‖²."""
+        own = self.learner.loss
+        if own is None:
+            mean = self.mean_loss(self.learner.apply(parameters.tree, batch.x), batch)
+        else:
+            seed = jax.random.bits(
+                jax.random.fold_in(jax.random.fold_in(self.key, _OWN_LOSS), batch.step),
+                dtype=jnp.uint32,
+            )
+            mean = own.training(parameters.tree, batch.x, batch.y, batch.weight, seed)
+        return mean + 0.5 * self.l2 * parameters.squared_norm()
+
+    def gradient(self, parameters: Vector, batch: Batch) -> Vector:
+        """∇f̃_k, in the shape of the parameters."""
+        return jax.grad(self.loss)(parameters, batch)

@@ -1,0 +1,67 @@
+"""A PyTorch module by name, for TOML files, the command line and real federations: `[model] name =
+"torch", module = "wards.nets:make"`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from coterie.core.errors import InvalidInput
+from coterie.core.options import option
+from coterie.models.base import Model, ModelSpec, model_spec
+from coterie.models.torch.module import need_torch, said, torch_model
+
+SEED = 0
+
+
+def imported(where: str, path: str) -> Any:
+    """What `package.module:name` names; the package must be installed (or lie on PYTHONPATH) on
+    this machine.
+    """
+    place, colon, name = path.partition(":")
+    if not colon or not place or not name:
+        raise InvalidInput(f"{where} is {path!r}, but must be of the form package.module:name.")
+    try:
+        found: Any = importlib.import_module(place)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise InvalidInput(
+            f"{where} is {path!r}, but that cannot be imported here ({said(error)})."
+        ) from None
+    return found
+
+
+@model_spec("torch")
+class TorchSpec(ModelSpec):
+    """Your own PyTorch module, by the name of a function that makes it."""
+
+    module: str = option(
+        help=(
+            "package.module:name of a function without arguments (or a class) that gives an"
+            " nn.Module"
+        )
+    )
+    loss: str | None = option(
+        None,
+        "package.module:name of a function loss(outputs, targets); nothing: cross-entropy or half"
+        " the squared error",
+    )
+    l2: float = option(0.0, "adds (l2/2)‖parameters‖² to the loss", low=0)
+
+    def build(self, input_shape: tuple[int, ...], outputs: int) -> Model:
+        need_torch()
+        import torch
+
+        make = imported("model.module", self.module)
+        loss = None if self.loss is None else imported("model.loss", self.loss)
+        with torch.random.fork_rng(devices=[]):  # all machines must begin with the same values
+            torch.manual_seed(SEED)
+            try:
+                module = make if isinstance(make, torch.nn.Module) else make()
+            except Exception as error:
+                raise InvalidInput(
+                    f"model.module is {self.module!r}, but calling it failed ({said(error)})."
+                ) from None
+        return torch_model(module, loss() if isinstance(loss, type) else loss)

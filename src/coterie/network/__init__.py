@@ -1,0 +1,1 @@
+"""What rounds would take on a real network."""

@@ -1,0 +1,1 @@
+"""Experiments, and the folders they are run into."""

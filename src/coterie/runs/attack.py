@@ -1,0 +1,194 @@
+"""Methods under attack: a grid of methods × attacks × fractions of liars × seeds, in one resumable
+folder.
+
+Accuracy is over honest clients. Local is there too, untouched by any attack on messages, on the
+same honest clients: what training alone gives.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.adversary import Attack, draw_liars
+from coterie.core.errors import InvalidInput
+from coterie.core.files import make_folder, write_text
+from coterie.data.federation import warn_without_test
+from coterie.report.comparison import Spread
+from coterie.report.outcome import Outcome
+from coterie.runs import run as runs
+from coterie.runs.compare import slug, with_locals
+from coterie.runs.experiment import Experiment
+from coterie.runs.grid import Begin, Planned, run_all
+
+FRACTIONS = (0.0, 0.1, 0.2, 0.5, 0.8)
+"""Of the lp-proj paper, and nobody."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One method under one attack at one fraction: the honest clients' mean score at each seed,
+    None where the run collapsed, and when.
+
+    `changes` are against the same seed's run in which nobody lies, on the very same clients: those
+    that are honest at one fraction are not those of another, and may have easier data.
+    """
+
+    scores: tuple[float | None, ...]
+    collapsed_at: tuple[int | None, ...]
+    changes: tuple[float | None, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        outcomes: Sequence[Outcome],
+        calm: Sequence[Outcome],
+        liars: Sequence[NDArray[np.bool_]],
+    ) -> Cell:
+        scores = [_honest(o, lie) for o, lie in zip(outcomes, liars, strict=True)]
+        before = [_honest(o, lie) for o, lie in zip(calm, liars, strict=True)]
+        changes = (
+            ()
+            if outcomes is calm
+            else tuple(
+                None if s is None or b is None else s - b
+                for s, b in zip(scores, before, strict=True)
+            )
+        )
+        return cls(tuple(scores), tuple(o.collapsed_at for o in outcomes), changes)
+
+    @property
+    def change(self) -> float | None:
+        """Mean over the seeds where neither run collapsed."""
+        kept = [c for c in self.changes if c is not None]
+        return float(np.mean(kept)) if kept else None
+
+    @property
+    def spread(self) -> Spread | None:
+        """Over the seeds that did not collapse; None when all did."""
+        kept = [s for s in self.scores if s is not None]
+        return Spread.over(kept) if kept else None
+
+    @property
+    def collapses(self) -> list[int]:
+        return [t for t in self.collapsed_at if t is not None]
+
+
+def _honest(outcome: Outcome, liars: NDArray[np.bool_]) -> float | None:
+    return None if outcome.collapsed else float(np.nanmean(np.where(liars, np.nan, outcome.last())))
+
+
+@dataclasses.dataclass
+class Grid:
+    """What `attack_into` found; `cells[label, attack, fraction]`."""
+
+    title: str
+    labels: list[str]
+    attacks: list[str]
+    fractions: list[float]
+    seeds: list[int]
+    cells: dict[tuple[str, str, float], Cell]
+    score_name: str = "accuracy"
+
+
+def attack_into(
+    experiment: Experiment,
+    attacks: Sequence[Attack],
+    fractions: Sequence[float],
+    folder: Path,
+    *,
+    force: bool = False,
+    begin: Begin | None = None,
+    say: runs.Say = print,
+    jobs: int = 1,
+    keep_models: bool = True,
+) -> Grid:
+    """Run the grid into a folder: a run per method, attack, fraction and seed (one without attack
+    serves all attacks), table.md and report.html.
+
+    Finished runs are taken as they are, unfinished ones resumed: the command can be killed and
+    repeated, or repeated with more attacks or fractions. Without `keep_models`, a run's models are
+    deleted once it has ended.
+    """
+    from coterie.report.attacked import (  # figures are drawn only when there is something to draw
+        attack_markdown,
+        attack_page,
+    )
+
+    if not experiment.contenders or not attacks or not fractions:
+        raise InvalidInput("a grid of attacks needs at least 1 method, 1 attack and 1 fraction.")
+    federation = experiment.federation()
+    if not len(federation.test):
+        raise InvalidInput(
+            f"{federation.name!r} has no test data, so nothing can be scored on it; give it a test"
+            " share > 0."
+        )
+    seeds = list(experiment.seeds or (experiment.training.seed,))
+    everybody = experiment.training.cohort_size(federation) == federation.clients
+    labelled, _ = with_locals(experiment.contenders, everybody)
+    if warning := warn_without_test(federation):
+        say(warning)
+    make_folder(folder, force=force or (folder / "config.toml").is_file())
+    write_text(folder / "config.toml", experiment.to_toml())
+
+    plan: list[tuple[str, Any, Attack | None, float]] = []
+    for label, contender in labelled:
+        plan.append((label, contender, None, 0.0))
+        if contender.method.exchange in ("star", "graph"):
+            plan += [
+                (label, contender, a.replace(fraction=f), f)
+                for a in attacks
+                for f in fractions
+                if f > 0
+            ]
+    cells_to_run = [
+        Planned(
+            f"{label}, {attack.name} {fraction:.0%}" if attack else f"{label}, unharmed",
+            f"{label}, {attack.name}" if attack else label,
+            experiment.single(contender, seed).with_(attack=attack),
+            folder
+            / "runs"
+            / slug(label)
+            / (f"{attack.name}-{fraction:g}-seed{seed}" if attack else f"unharmed-seed{seed}"),
+        )
+        for label, contender, attack, fraction in plan
+        for seed in seeds
+    ]
+    outcomes = iter(
+        run_all(
+            cells_to_run, jobs=jobs, keep_models=keep_models, begin=begin, say=lambda sentence: None
+        )
+    )
+    found = {
+        (label, attack.name if attack else "", fraction): [next(outcomes) for _ in seeds]
+        for label, _, attack, fraction in plan
+    }
+
+    # Honest clients are those of the fraction in question, for Local and unharmed runs too.
+    clients = federation.clients
+    cells = {}
+    for label, _ in labelled:
+        for a in attacks:
+            for f in fractions:
+                calm = found[label, "", 0.0]
+                cells[label, a.name, f] = Cell.of(
+                    found.get((label, a.name, f)) or calm,
+                    calm,
+                    [draw_liars(s, clients, f) for s in seeds],
+                )
+    grid = Grid(
+        experiment.name,
+        [label for label, _ in labelled],
+        [a.name for a in attacks],
+        list(fractions),
+        seeds,
+        cells,
+    )
+    write_text(folder / "table.md", attack_markdown(grid))
+    write_text(folder / "report.html", attack_page(grid, experiment.to_toml()))
+    return grid

@@ -1,0 +1,161 @@
+"""Checkpoints that survive a kill at any moment.
+
+A checkpoint is a manifest (JSON) that names its files and their SHA-256: the hub's state, and the
+clients' rows. Rows are written as changes since the checkpoint before, so that cost follows the
+cohort and not N; when the changes add up to as much as everything, everything is written anew. The
+manifest is written last and atomically. The last two checkpoints are kept; one that does not verify
+is passed over, and that is said.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from coterie.core.errors import InvalidInput
+from coterie.core.files import digest, write_json, writing
+from coterie.engine.simulate import Simulator
+
+KEEP = 2
+
+
+def _folder(run: Path) -> Path:
+    return run / "checkpoints"
+
+
+def _save(path: Path, arrays: dict[str, Any]) -> str:
+    with writing(path) as temporary:
+        save_file({k: np.ascontiguousarray(v) for k, v in arrays.items()}, temporary)
+    return digest(path)
+
+
+class Checkpoints:
+    """Writes and reads the checkpoints of one run folder."""
+
+    def __init__(self, run: Path, fingerprint: str, config: dict[str, Any]) -> None:
+        self.folder, self.fingerprint, self.config = _folder(run), fingerprint, config
+        self.folder.mkdir(exist_ok=True)
+        self.chain: list[tuple[str, str]] = []
+        self.chain_rows = 0
+        self.touched: np.ndarray | None = None
+
+    def write(self, simulator: Simulator) -> None:
+        """Save the state after simulator.t rounds."""
+        t, n = simulator.t, simulator.spec.clients
+        if self.touched is None:
+            self.touched = np.zeros(n, bool)
+        self.touched |= simulator.dirty
+        changed = np.flatnonzero(simulator.dirty)
+        if self.chain and self.chain_rows + len(changed) > self.touched.sum():
+            self.chain, self.chain_rows, changed = [], 0, np.flatnonzero(self.touched)
+        rows = f"{t:08d}.rows.safetensors"
+        with simulator.precision():
+            packed = simulator.store.packed(changed)
+            hub = {
+                f"{i:04d}": np.asarray(leaf)
+                for i, leaf in enumerate(jax.tree.leaves(simulator.centre))
+            }
+            if simulator.heard.said:
+                hub |= {"heard": simulator.heard.heard, "said": np.array(simulator.heard.said)}
+        self.chain = [
+            *self.chain,
+            (rows, _save(self.folder / rows, {"ids": changed.astype(np.int64), "rows": packed})),
+        ]
+        self.chain_rows += len(changed)
+        hub_file = f"{t:08d}.hub.safetensors"
+        manifest = {
+            "round": t,
+            "fingerprint": self.fingerprint,
+            "config": self.config,
+            "rows": self.chain,
+            "hub": [hub_file, _save(self.folder / hub_file, hub)],
+            "totals": simulator.ledger.totals(),
+        }
+        write_json(self.folder / f"{t:08d}.json", manifest)
+        simulator.dirty[:] = False
+        self._tidy()
+
+    def _tidy(self) -> None:
+        """Drop what the last KEEP checkpoints do not need."""
+        manifests = sorted(self.folder.glob("*.json"))
+        needed = set(manifests[-KEEP:])
+        for path in manifests[-KEEP:]:
+            found = json.loads(path.read_text())
+            needed |= {self.folder / name for name, _ in [*found["rows"], found["hub"]]}
+        for path in self.folder.iterdir():
+            if path not in needed:
+                path.unlink()
+
+    def restore(self, simulator: Simulator, say: Callable[[str], None]) -> bool:
+        """Bring a fresh simulator to the newest checkpoint that verifies; False when there is
+        none.
+        """
+        for path in sorted(self.folder.glob("*.json"), reverse=True):
+            try:
+                manifest, arrays = self._verify(path)
+            except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+                say(f"checkpoint {path.name} is damaged ({error}); falling back to the one before.")
+                continue
+            if manifest["fingerprint"] != self.fingerprint:
+                from coterie.runs.experiment import differences
+
+                changed = differences(manifest["config"], self.config) or ["something"]
+                raise InvalidInput(
+                    f"the config was changed since the run began: {'; '.join(changed)}. Undo that,"
+                    " or start a new run."
+                )
+            self._load(simulator, manifest, arrays)
+            return True
+        return False
+
+    def _verify(self, path: Path) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]]:
+        manifest = json.loads(path.read_text())
+        arrays = {}
+        for name, expected in [*manifest["rows"], manifest["hub"]]:
+            if digest(self.folder / name) != expected:
+                raise ValueError(f"{name} does not have the checksum that was noted")
+            arrays[name] = load_file(self.folder / name)
+        return manifest, arrays
+
+    def _load(
+        self,
+        simulator: Simulator,
+        manifest: dict[str, Any],
+        arrays: dict[str, dict[str, np.ndarray]],
+    ) -> None:
+        with simulator.precision():
+            leaves, structure = jax.tree.flatten(simulator.centre)
+            saved = arrays[manifest["hub"][0]]
+            if "heard" in saved:
+                simulator.heard.heard, simulator.heard.said = (
+                    saved["heard"],
+                    int(saved["said"].item()),
+                )
+            simulator.centre = jax.tree.unflatten(
+                structure, [jax.numpy.asarray(saved[f"{i:04d}"]) for i in range(len(leaves))]
+            )
+            self.touched = np.zeros(simulator.spec.clients, bool)
+            for name, _ in manifest["rows"]:
+                part = arrays[name]
+                simulator.store.load(part["ids"], part["rows"])
+                self.touched[part["ids"]] = True
+                self.chain_rows += len(part["ids"])
+        self.chain = [(a, b) for a, b in manifest["rows"]]
+        simulator.t = manifest["round"]
+        simulator.ledger.up, simulator.ledger.down = (
+            manifest["totals"]["up"],
+            manifest["totals"]["down"],
+        )
+        simulator.ledger.gradients = manifest["totals"]["gradients"]
+        for path in self.folder.glob(
+            "*.json"
+        ):  # what came after is worthless: it was damaged, or it would be written again
+            if int(path.stem) > simulator.t:
+                path.unlink()

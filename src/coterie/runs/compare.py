@@ -1,0 +1,239 @@
+"""Several methods, paired: the same splits, initial model, cohorts and batches at each seed, and
+Local at equal gradient steps beside them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from coterie.channel import PLAIN, Channel
+from coterie.core.errors import InvalidInput
+from coterie.core.files import make_folder, write_text
+from coterie.core.options import Options
+from coterie.coupling.graph import Graph
+from coterie.data.federation import Federation, warn_without_test
+from coterie.engine.simulate import simulate
+from coterie.engine.training import Training
+from coterie.methods.base import Method, get_method
+from coterie.methods.local import Local, equal_compute
+from coterie.models.base import Model, ModelSpec
+from coterie.report.comparison import Comparison, Entry
+from coterie.report.measures import sheets
+from coterie.report.outcome import Outcome
+from coterie.report.page import page
+from coterie.report.tables import markdown
+from coterie.runs import run as runs
+from coterie.runs.experiment import Contender, Experiment
+from coterie.runs.grid import Begin, Planned, run_all
+
+
+def with_locals(
+    contenders: Sequence[Contender], everybody: bool = False
+) -> tuple[list[tuple[str, Contender]], list[int | None]]:
+    """Labelled methods, with a Local for every distinct amount of gradient work first; and for each
+    the place of its Local.
+
+    A Local that the user asked for serves those whose work it equals. With `everybody` in every
+    cohort it does not matter who trains. Centralised training has no Local of its own kind to stand
+    beside, but is compared with that of the first method.
+    """
+    locals_: list[Local] = []
+    partner: list[int | None] = []
+
+    def place(local: Local) -> int:
+        local = local.replace(trains="sampled") if everybody else local
+        if local not in locals_:
+            locals_.append(local)
+        return locals_.index(local)
+
+    others = [c for c in contenders if not isinstance(c.method, Local)]
+    for c in contenders:
+        if isinstance(c.method, Local):
+            place(c.method)
+    for c in others:
+        partner.append(None if c.method.exchange == "pooled" else place(equal_compute(c.method)))
+    partner = [0 if p is None and locals_ else p for p in partner]
+    labelled: list[tuple[str, Contender]] = [
+        (_local_label(m, len(locals_) > 1), Contender(m)) for m in locals_
+    ]
+    labelled += [(_label(c, others), c) for c in others]
+    return labelled, [*range(len(locals_)), *partner]
+
+
+def _local_label(m: Local, several: bool) -> str:
+    if not several:
+        return "Local"
+    amount = f"{m.local_epochs} epochs" if m.local_epochs else f"{m.local_steps} steps"
+    return (
+        f"Local ({amount}, lr {m.lr:g}, {m.trains})"
+        if isinstance(m.lr, float)
+        else f"Local ({amount}, {m.trains})"
+    )
+
+
+def _label(c: Contender, all_: Sequence[Contender]) -> str:
+    """A method's title and channel, each with the options that tell it from its namesakes."""
+    namesakes = [o for o in all_ if o.method.title == c.method.title]
+    label = c.method.title + _differing(c.method, [o.method for o in namesakes])
+    if c.channel == PLAIN:
+        return label
+    return f"{label} + {c.channel.name}" + _differing(
+        c.channel, [o.channel for o in namesakes if o.channel.name == c.channel.name]
+    )
+
+
+def _differing(mine: Options, all_: Sequence[Options]) -> str:
+    """The options in which these differ, in brackets; names and switches only where they are not as
+    usual.
+    """
+    configs, my = [o.to_config() for o in all_], mine.to_config()
+    differing = [
+        k for k in mine.public() if k in my and len({str(config.get(k)) for config in configs}) > 1
+    ]
+    usual = lambda k: isinstance(my[k], (str, bool)) and my[k] == mine.public()[k].default
+    told = [f"{k}={my[k]}" for k in differing if not usual(k)]
+    return f" ({', '.join(told)})" if told else ""
+
+
+def _needs_test_data(federation: Federation) -> None:
+    if not len(federation.test):
+        raise InvalidInput(
+            f"{federation.name!r} has no test data, so methods cannot be compared on it; give it a"
+            " test share > 0."
+        )
+
+
+def _score_name(federation: Federation) -> str:
+    return "accuracy" if federation.task == "classification" else "negated mse"
+
+
+def _assemble(
+    title: str,
+    federation: Federation,
+    labelled: list[tuple[str, Contender]],
+    partner: list[int | None],
+    table: list[list[Outcome]],
+) -> Comparison:
+    entries = []
+    for (label, _), outcomes, p in zip(labelled, table, partner, strict=True):
+        local = None if p is None or any(o.collapsed for o in table[p]) else table[p]
+        entries.append(Entry(label, outcomes, local))
+    return Comparison(title, federation, entries, _score_name(federation))
+
+
+def compare(
+    methods: Sequence[Method | str | tuple[Method | str, Channel]],
+    federation: Federation,
+    model: Model | ModelSpec | str = "mlr",
+    *,
+    seeds: Sequence[int] = (0,),
+    graph: Graph | None = None,
+    begin: Begin | None = None,
+    **training: Any,
+) -> Comparison:
+    """Compare in memory.
+
+    A method may come with a channel, as a pair. Further arguments are those of `Training`.
+
+    >>> import coterie
+    >>> fed = coterie.load("digits", clients=4)
+    >>> table = compare(["fedu"], fed, rounds=2, eval_every=2)
+    >>> [row.label for row in table.rows()]
+    ['Local', 'FedU']
+    """
+    _needs_test_data(federation)
+    pairs = [m if isinstance(m, tuple) else (m, PLAIN) for m in methods]
+    chosen = [
+        Contender(get_method(m) if isinstance(m, str) else m, channel) for m, channel in pairs
+    ]
+    if not chosen or not seeds:
+        raise InvalidInput(
+            f"a comparison needs at least 1 method and 1 seed, but got {len(chosen)} and"
+            f" {len(list(seeds))}."
+        )
+    labelled, partner = with_locals(
+        chosen, Training.from_config(training).cohort_size(federation) == federation.clients
+    )
+    table = []
+    for i, (label, contender) in enumerate(labelled):
+        outcomes = []
+        for j, seed in enumerate(seeds):
+            progress = (
+                begin(label, i * len(seeds) + j, len(labelled) * len(seeds)) if begin else None
+            )
+            result = simulate(
+                contender.method,
+                federation,
+                model,
+                graph=graph,
+                channel=contender.channel,
+                progress=progress,
+                keep_collapsed=True,
+                **{**training, "seed": seed},
+            )
+            outcomes.append(Outcome.from_result(result))
+        table.append(outcomes)
+    return _assemble(federation.name, federation, labelled, partner, table)
+
+
+def compare_into(
+    experiment: Experiment,
+    folder: Path,
+    *,
+    force: bool = False,
+    begin: Begin | None = None,
+    say: runs.Say = print,
+    targets: Sequence[float] = (),
+    budgets: Sequence[float] = (),
+    jobs: int = 1,
+    keep_models: bool = True,
+) -> Comparison:
+    """Compare into a folder: one run folder per method and seed, report.html, table.md and
+    config.toml.
+
+    Runs that are already finished there with the same config are taken as they are, unfinished ones
+    are resumed: the command can be killed and repeated. `jobs` runs are done at a time. Without
+    `keep_models`, a run's models are deleted once it has ended; scores, curves and bytes stay.
+    """
+    if not experiment.contenders:
+        raise InvalidInput("the experiment names no method; give [[methods]] or --methods.")
+    seeds = experiment.seeds or (experiment.training.seed,)
+    federation = experiment.federation()
+    _needs_test_data(federation)
+    everybody = (
+        experiment.training.cohort_size(federation) == federation.clients
+    )  # refuses before anything is written
+    labelled, partner = with_locals(experiment.contenders, everybody)
+    if warning := warn_without_test(federation):
+        say(warning)
+    config = folder / "config.toml"
+    again = config.is_file() and config.read_text(encoding="utf-8") == experiment.to_toml()
+    make_folder(folder, force=force or again)
+    write_text(config, experiment.to_toml())
+    plan = [
+        Planned(
+            label,
+            label,
+            experiment.single(contender, seed),
+            folder / "runs" / f"{slug(label)}-seed{seed}",
+        )
+        for label, contender in labelled
+        for seed in seeds
+    ]
+    outcomes = run_all(plan, jobs=jobs, keep_models=keep_models, begin=begin, say=say)
+    table = [outcomes[i : i + len(seeds)] for i in range(0, len(plan), len(seeds))]
+    comparison = _assemble(experiment.name, federation, labelled, partner, table)
+    more = sheets(comparison, targets, budgets)
+    write_text(
+        folder / "table.md",
+        "\n".join([markdown(comparison), *(sheet.markdown() for sheet in more)]),
+    )
+    write_text(folder / "report.html", page(comparison, experiment.to_toml(), more))
+    return comparison
+
+
+def slug(label: str) -> str:
+    return re.sub(r"[^a-z0-9.]+", "-", label.lower()).strip("-")

@@ -1,0 +1,312 @@
+"""An experiment: data, model, graph, training and one or several methods, validated field by field
+from TOML.
+
+name = "digits"
+[data]
+name = "digits"
+clients = 20
+[model]
+name = "mlr"
+[graph]
+kind = "similar"
+[training]
+rounds = 100
+[method]            # or several [[methods]] for `coterie compare`
+name = "fedu"
+eta = 0.01
+[channel]           # what messages go through; a method may have its own: channel = "delta", or a
+table with options name = "plain"
+[network]           # optional: what the rounds would take on real machines (network/model.py)
+latency = 0.04
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import tomllib
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import tomli_w
+
+from coterie.adversary import Attack, get_attack
+from coterie.channel import PLAIN, Channel, get_channel
+from coterie.core.errors import InvalidInput, unknown
+from coterie.core.options import Options, option, traced_dataclass
+from coterie.coupling import graph as graphs
+from coterie.coupling.graph import Graph
+from coterie.data.base import Source, get_source
+from coterie.data.federation import Federation
+from coterie.engine.training import Training
+from coterie.methods.base import Method, get_method
+from coterie.models.base import ModelSpec, get_model
+from coterie.network.model import Network
+
+SECTIONS = (
+    "name",
+    "data",
+    "model",
+    "graph",
+    "training",
+    "channel",
+    "attack",
+    "network",
+    "method",
+    "methods",
+    "seeds",
+    "resplit",
+)
+
+
+@traced_dataclass
+class GraphOptions(Options):
+    """Which client graph couples the clients (methods without a graph ignore it)."""
+
+    name: ClassVar[str] = "graph"
+
+    kind: str = option("complete", "the rule that makes the graph", choices=graphs.KINDS)
+    weight: float = option(
+        1.0,
+        "weight of an edge (rules with several weights scale theirs by it)",
+        symbol="a_kl",
+        above=0,
+    )
+    neighbours: int = option(2, 'neighbours per client of the kind "nearest"', low=1)
+    probability: float = option(0.5, 'of an edge, for the kind "random-graph"', low=0, high=1)
+    seed: int = option(0, "of the random kinds", low=0)
+    matrix: str | None = option(None, 'a .npy file with the weights, for the kind "matrix"')
+
+    def build(self, federation: Federation) -> Graph:
+        return graphs.build(
+            self.kind,
+            federation,
+            weight=self.weight,
+            neighbours=self.neighbours,
+            probability=self.probability,
+            seed=self.seed,
+            matrix=self.matrix,
+        )
+
+
+def named(section: str, given: Any, default: str | None = None) -> tuple[str, dict[str, Any]]:
+    """A section that names something: `method = "fedu"` or `[method]` with `name` and options."""
+    if isinstance(given, str):
+        return given, {}
+    if not isinstance(given, dict):
+        raise InvalidInput(
+            f"{section} is {given!r}, but must be a name or a table with a name and options."
+        )
+    rest = dict(given)
+    name = rest.pop("name", default)
+    if not isinstance(name, str):
+        raise InvalidInput(f"{section}.name is {name!r}, but must be a string.")
+    return name, rest
+
+
+class Contender(NamedTuple):
+    """A method, and the channel that its messages go through."""
+
+    method: Method
+    channel: Channel = PLAIN
+
+    @classmethod
+    def from_config(cls, given: Any, channel: Channel = PLAIN) -> Contender:
+        """`"fedu"`, or a table with a name, options, and perhaps a channel of its own."""
+        if isinstance(given, dict) and "channel" in given:
+            given = dict(given)
+            channel = get_channel(*named("method.channel", given.pop("channel")))
+        return cls(get_method(*named("method", given)), channel)
+
+    def to_config(self) -> dict[str, Any]:
+        table = {"name": self.method.name, **self.method.to_config()}
+        return (
+            table
+            if self.channel == PLAIN
+            else {**table, "channel": {"name": self.channel.name, **self.channel.to_config()}}
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """Everything that decides a result. `to_config` and `from_config` are inverses."""
+
+    data: Source
+    model: ModelSpec
+    contenders: tuple[Contender, ...]
+    training: Training = dataclasses.field(default_factory=lambda: Training())
+    graph: GraphOptions = dataclasses.field(default_factory=lambda: GraphOptions())
+    data_seed: int = 0
+    seeds: tuple[int, ...] = ()
+    resplit: bool = False
+    """Each seed also draws its own split of the data (the same for all methods); otherwise all
+    seeds share that of data.seed.
+    """
+    name: str = "experiment"
+    attack: Attack | None = None
+    network: Network | None = None
+
+    @property
+    def methods(self) -> tuple[Method, ...]:
+        return tuple(c.method for c in self.contenders)
+
+    @property
+    def method(self) -> Method:
+        return self.contender.method
+
+    @property
+    def contender(self) -> Contender:
+        """The only method of the experiment, and its channel."""
+        if len(self.contenders) != 1:
+            raise InvalidInput(
+                f"the experiment has {len(self.contenders)} methods, but `coterie run` takes"
+                " exactly 1; use `coterie compare` for several."
+            )
+        return self.contenders[0]
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Experiment:
+        for key in config:
+            if key not in SECTIONS:
+                raise unknown("the section", key, SECTIONS)
+        if "data" not in config:
+            raise InvalidInput(
+                "the experiment lacks the section [data], which names the federation, e.g. name ="
+                ' "digits".'
+            )
+        data_name, data_options = named("data", config["data"])
+        data_seed = data_options.pop("seed", 0)
+        if isinstance(data_seed, bool) or not isinstance(data_seed, int) or data_seed < 0:
+            raise InvalidInput(f"data.seed is {data_seed!r}, but must be a whole number ≥ 0.")
+        source = get_source(data_name, data_options)
+        model_name, model_options = named(
+            "model", config.get("model", "linear" if data_name == "linear" else "mlr")
+        )
+        if "method" in config and "methods" in config:
+            raise InvalidInput(
+                "the experiment has both [method] and [[methods]]; give one of them."
+            )
+        listed = config.get("methods", [config["method"]] if "method" in config else [])
+        if not isinstance(listed, list):
+            raise InvalidInput("methods must be a list of names or [[methods]] tables.")
+        channel = (
+            get_channel(*named("channel", config["channel"])) if "channel" in config else PLAIN
+        )
+        contenders = tuple(Contender.from_config(m, channel) for m in listed)
+        seeds = config.get("seeds", [])
+        if not isinstance(seeds, list) or any(
+            isinstance(s, bool) or not isinstance(s, int) or s < 0 for s in seeds
+        ):
+            raise InvalidInput(f"seeds is {seeds!r}, but must be a list of whole numbers ≥ 0.")
+        resplit = config.get("resplit", False)
+        if not isinstance(resplit, bool):
+            raise InvalidInput(f"resplit is {resplit!r}, but must be true or false.")
+        for section in ("training", "graph", "network"):
+            if not isinstance(config.get(section, {}), dict):
+                raise InvalidInput(f"{section} is {config[section]!r}, but must be a table.")
+        name = config.get("name", "experiment")
+        if not isinstance(name, str):
+            raise InvalidInput(f"name is {name!r}, but must be a string.")
+        return cls(
+            data=source,
+            model=get_model(model_name, model_options),
+            contenders=contenders,
+            training=Training.from_config(config.get("training", {})),
+            graph=GraphOptions.from_config(config.get("graph", {})),
+            data_seed=data_seed,
+            seeds=tuple(seeds),
+            resplit=resplit,
+            name=name,
+            attack=get_attack(*named("attack", config["attack"])) if "attack" in config else None,
+            network=Network.from_config(config["network"]) if "network" in config else None,
+        )
+
+    @classmethod
+    def from_file(cls, path: Path) -> Experiment:
+        return cls.from_config(cls.read(path))
+
+    @staticmethod
+    def read(path: Path, what: str = "experiment") -> dict[str, Any]:
+        """The tables of a TOML file."""
+        try:
+            with path.open("rb") as f:
+                return tomllib.load(f)
+        except FileNotFoundError:
+            raise InvalidInput(f"the {what} file {str(path)!r} does not exist.") from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidInput(f"the {what} file {str(path)!r} cannot be read: {error}.") from None
+        except tomllib.TOMLDecodeError as error:
+            raise InvalidInput(
+                f"the {what} file {str(path)!r} is not valid TOML: {error}."
+            ) from None
+
+    def to_config(self) -> dict[str, Any]:
+        config: dict[str, Any] = {
+            "name": self.name,
+            "data": {"name": self.data.name, "seed": self.data_seed, **self.data.to_config()},
+            "model": {"name": self.model.name, **self.model.to_config()},
+            "graph": self.graph.to_config(),
+            "training": self.training.to_config(),
+        }
+        tables = [c.to_config() for c in self.contenders]
+        if len(tables) == 1:
+            config["method"] = tables[0]
+        elif tables:
+            config["methods"] = tables
+        if self.attack is not None:
+            config["attack"] = {"name": self.attack.name, **self.attack.to_config()}
+        if self.network is not None:
+            config["network"] = self.network.to_config()
+        if self.seeds:
+            config["seeds"] = list(self.seeds)
+        if self.resplit:
+            config["resplit"] = True
+        return config
+
+    def to_toml(self) -> str:
+        return tomli_w.dumps(self.to_config())
+
+    def fingerprint(self) -> str:
+        """Changes with anything that may change the result."""
+        return hashlib.sha256(json.dumps(self.to_config(), sort_keys=True).encode()).hexdigest()
+
+    def federation(self) -> Federation:
+        """The data; kept in memory, since the runs of a comparison share it."""
+        path = Path(getattr(self.data, "path", "") or "-")
+        changed = path.stat().st_mtime_ns if path.exists() else 0
+        return _loaded(self.data, self.data_seed, changed)
+
+    def single(self, contender: Contender, seed: int) -> Experiment:
+        """The experiment of one method at one seed."""
+        data_seed = self.data_seed + seed if self.resplit else self.data_seed
+        training = self.training.replace(seed=seed)
+        return dataclasses.replace(
+            self,
+            contenders=(contender,),
+            seeds=(),
+            resplit=False,
+            data_seed=data_seed,
+            training=training,
+        )
+
+    def with_(self, **changes: Any) -> Experiment:
+        return dataclasses.replace(self, **changes)
+
+
+@lru_cache(maxsize=4)
+def _loaded(source: Source, seed: int, changed: int) -> Federation:
+    return source.load(seed)
+
+
+def differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[str]:
+    """Which fields differ between two configs, for the error that refuses to resume."""
+    out = []
+    for key in sorted(old.keys() | new.keys()):
+        a, b = old.get(key), new.get(key)
+        if isinstance(a, dict) and isinstance(b, dict):
+            out += differences(a, b, f"{prefix}{key}.")
+        elif a != b:
+            out.append(f"{prefix}{key} was {a!r} and is now {b!r}")
+    return out

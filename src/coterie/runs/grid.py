@@ -1,0 +1,286 @@
+"""The runs of one command: one after the other, or several at a time, each in a process of its own
+(`worker`).
+
+A run of many small models keeps few cores busy, since XLA shares out single products, which are
+small. Runs do not depend on each other, so a grid is done faster by one process per core. A run's
+folder is the same either way, and the command can be killed and repeated either way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from coterie.core.errors import CoterieError, Diverged, InvalidInput
+from coterie.engine.simulate import Progress, Simulator, Snapshot
+from coterie.report.outcome import Outcome
+from coterie.report.units import bytes_text
+from coterie.runs import run as runs
+from coterie.runs.experiment import Experiment
+
+Begin = Callable[[str, int, int], Progress | None]
+"""Called before each run with its label, its number and how many there are; may give a progress
+callback.
+"""
+
+PATIENCE = 60.0
+"""Seconds that processes have for a last checkpoint when they are asked to stop."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Planned:
+    """A run and its folder.
+
+    Runs of one `family` differ in numbers only: a process that has done one has the program for the
+    others.
+    """
+
+    label: str
+    family: str
+    single: Experiment
+    place: Path
+
+    @property
+    def known(self) -> bool:
+        """Whether the folder holds this very run, finished or not."""
+        config = self.place / "config.toml"
+        return config.is_file() and config.read_text(encoding="utf-8") == self.single.to_toml()
+
+    @property
+    def ended(self) -> bool:
+        return self.known and runs.has_ended(self.place)
+
+    def run(self, progress: Progress | None, say: runs.Say) -> None:
+        """Run it, go on with it, or leave it if it has ended. One that diverges has ended too."""
+        try:
+            if not self.known:
+                runs.start(self.single, self.place, force=True, progress=progress, say=say)
+            elif not self.ended:
+                runs.resume(
+                    self.place,
+                    progress=progress,
+                    say=lambda s: None if "begins again" in s else say(s),
+                )
+        except Diverged as error:
+            say(str(error))
+
+    def outcome(self) -> Outcome:
+        return Outcome.from_folder(self.place, self.single, self.single.federation().test.sizes)
+
+
+@runtime_checkable
+class Board(Protocol):
+    """Where several runs that are under way are shown; each has a slot."""
+
+    def overall(self, ended: int, total: int) -> None: ...
+
+    def show(
+        self, slot: int, label: str, rounds: int | None, total: int | None, note: str | None
+    ) -> None: ...
+
+
+def describe(simulator: Simulator, snapshot: Snapshot) -> str:
+    """'accuracy 93.1% · 1.2 MB' of the newest evaluation."""
+    score = (
+        float(np.nanmean(snapshot.scores["test"].score[0]))
+        if "test" in snapshot.scores
+        else float("nan")
+    )
+    what = (
+        f"accuracy {100 * score:.1f}%"
+        if simulator.federation.task == "classification"
+        else f"mse {-score:.4g}"
+    )
+    return f"{what} · {bytes_text(snapshot.up + snapshot.down)}"
+
+
+def run_all(
+    plan: Sequence[Planned],
+    *,
+    jobs: int = 1,
+    keep_models: bool = True,
+    begin: Begin | None = None,
+    say: runs.Say = print,
+) -> list[Outcome]:
+    """Do all runs, `jobs` at a time, and give their outcomes in the order of the plan."""
+    if jobs < 1:
+        raise InvalidInput(
+            f"jobs is {jobs}, but must be a whole number ≥ 1, the number of runs at a time."
+        )
+    todo = [planned for planned in plan if not planned.ended]
+    if not keep_models:
+        for planned in plan:
+            if planned.ended:
+                runs.drop_models(planned.place)
+    if jobs > 1 and len(todo) > 1:
+        _Crew(
+            min(jobs, len(todo)),
+            todo,
+            len(plan),
+            begin if isinstance(begin, Board) else None,
+            say,
+            keep_models,
+        ).work()
+        return [planned.outcome() for planned in plan]
+    outcomes = []
+    for number, planned in enumerate(plan):
+        planned.run(begin(planned.label, number, len(plan)) if begin else None, say)
+        if not keep_models:
+            runs.drop_models(planned.place)
+        outcomes.append(planned.outcome())
+    return outcomes
+
+
+class _Crew:
+    """Processes that work through a plan.
+
+    They read runs from their standard input and tell how it goes, a line of JSON each.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        todo: list[Planned],
+        total: int,
+        board: Board | None,
+        say: runs.Say,
+        keep_models: bool = True,
+    ) -> None:
+        self.keep_models = keep_models
+        self.total, self.ended, self.board, self.say = total, total - len(todo), board, say
+        families: dict[str, deque[Planned]] = {}
+        for planned in todo:
+            families.setdefault(planned.family, deque()).append(planned)
+        self.untouched = deque(families.values())
+        self.own: list[deque[Planned]] = [deque() for _ in range(size)]
+        self.doing: list[Planned | None] = [None] * size
+        self.heard: queue.SimpleQueue[tuple[int, dict[str, Any] | None]] = queue.SimpleQueue()
+        self.processes: list[subprocess.Popen[str]] = []
+
+    def work(self) -> None:
+        with runs.stop_requests() as stop_asked:
+            try:
+                for slot, cores in enumerate(_shares_of_cores(len(self.own))):
+                    self._hire(slot, cores)
+                    self._give(slot)
+                while any(self.doing):
+                    if stop_asked():
+                        done = f"{self.ended} of {self.total} runs have ended"
+                        raise runs.Interrupted(
+                            f"stopped; {done} and the others are saved as far as they are; go on"
+                            " with the same command."
+                        )
+                    try:
+                        slot, event = self.heard.get(timeout=0.2)
+                    except queue.Empty:
+                        continue
+                    self._take(slot, event)
+            finally:
+                self._dismiss()
+
+    def _hire(self, slot: int, cores: list[int]) -> None:
+        command = [sys.executable, "-m", "coterie.runs.worker", ",".join(map(str, cores))]
+        # A session of its own: Ctrl-C in a terminal is for this process, which then asks the
+        # others.
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            bufsize=1,
+            start_new_session=True,
+        )
+        self.processes.append(process)
+
+        def listen() -> None:
+            assert process.stdout is not None
+            for line in process.stdout:
+                if line.endswith("\n"):  # else it was killed while it wrote
+                    self.heard.put((slot, json.loads(line)))
+            self.heard.put((slot, None))
+
+        threading.Thread(target=listen, daemon=True).start()
+
+    def _next(self, slot: int) -> Planned | None:
+        """More of the family at hand, else a family that nobody has begun, else the last of what
+        the busiest has before it.
+        """
+        if not self.own[slot] and self.untouched:
+            self.own[slot] = self.untouched.popleft()
+        if self.own[slot]:
+            return self.own[slot].popleft()
+        busiest = max(self.own, key=len)
+        return busiest.pop() if busiest else None
+
+    def _give(self, slot: int) -> None:
+        planned = self.doing[slot] = self._next(slot)
+        if self.board:
+            self.board.overall(self.ended, self.total)
+            self.board.show(slot, planned.label if planned else "", None, None, None)
+        stdin = self.processes[slot].stdin
+        assert stdin is not None
+        if planned is not None:
+            with contextlib.suppress(BrokenPipeError):  # it has died: `listen` will say so
+                stdin.write(
+                    json.dumps({"config": planned.single.to_toml(), "place": str(planned.place)})
+                    + "\n"
+                )
+                stdin.flush()
+
+    def _take(self, slot: int, event: dict[str, Any] | None) -> None:
+        planned = self.doing[slot]
+        if planned is None:
+            return
+        if event is None:
+            code = self.processes[slot].wait()
+            raise CoterieError(
+                f"the process that ran {planned.label!r} ended with code {code}; nothing else is"
+                " lost: repeat the command."
+            )
+        if "error" in event:
+            raise (InvalidInput if event["error"] == "InvalidInput" else CoterieError)(
+                event["text"]
+            )
+        if "say" in event:
+            self.say(event["say"])
+        elif "rounds" in event and self.board:
+            self.board.show(slot, planned.label, event["rounds"], event["total"], event["note"])
+        elif "ended" in event:
+            self.ended += 1
+            if not self.keep_models:
+                runs.drop_models(planned.place)
+            self._give(slot)
+
+    def _dismiss(self) -> None:
+        """Close the processes' inputs: those that are at work save what they have and end."""
+        for process in self.processes:
+            assert process.stdin is not None
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.close()
+        for process in self.processes:
+            try:
+                process.wait(PATIENCE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _shares_of_cores(jobs: int) -> list[list[int]]:
+    """The cores that this process may use, dealt out; empty where the system does not tell."""
+    if not hasattr(os, "sched_getaffinity"):
+        return [[] for _ in range(jobs)]
+    cores = sorted(os.sched_getaffinity(0))
+    return [cores[i::jobs] or [cores[i % len(cores)]] for i in range(jobs)]

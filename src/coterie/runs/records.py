@@ -1,0 +1,128 @@
+"""The tables of a run folder: metrics per evaluation and per client, the ledger, timings.
+
+Written in parts, joined at the end.
+
+A part belongs to a checkpoint; after a kill, parts newer than the checkpoint are dropped and
+written again. Everything but the timings is the same, bit for bit, however often the run was
+interrupted.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from coterie.core.errors import InvalidInput
+from coterie.core.files import write_table, writing
+from coterie.core.ledger import COLUMNS
+from coterie.engine.simulate import Simulator, Snapshot
+
+TABLES = ("rounds", "clients", "ledger", "timing")
+
+
+class Records:
+    """Collects rows and writes them as parts."""
+
+    def __init__(self, run: Path, simulator: Simulator) -> None:
+        self.run, self.parts, self.simulator = run, run / "parts", simulator
+        self.parts.mkdir(exist_ok=True)
+        self._clear()
+
+    def _clear(self) -> None:
+        self.snapshots: list[Snapshot] = []
+        self.timings: list[tuple[int, float, float]] = []
+
+    def add(self, snapshot: Snapshot, seconds: float, compile_seconds: float) -> None:
+        self.snapshots.append(snapshot)
+        self.timings.append((snapshot.round, seconds, compile_seconds))
+
+    def write(self, t: int) -> None:
+        """One part per table for everything since the last part."""
+        views = self.simulator.method.model_views
+        rounds: dict[str, list[Any]] = {
+            k: []
+            for k in (
+                "round",
+                "split",
+                "view",
+                "score",
+                "weighted_score",
+                "loss",
+                "clients",
+                "up",
+                "down",
+                "gradients",
+            )
+        }
+        clients: dict[str, list[Any]] = {
+            k: [] for k in ("round", "split", "view", "client", "samples", "score", "loss")
+        }
+        for s in self.snapshots:
+            for split, scores in s.scores.items():
+                w = self.simulator.scored(split)
+                has = w > 0
+                for i, view in enumerate(views):
+                    score, loss = scores.score[i], scores.loss[i]
+                    row = (
+                        s.round,
+                        split,
+                        view,
+                        score[has].mean(),
+                        np.average(score[has], weights=w[has]),
+                        loss[has].mean(),
+                        int(has.sum()),
+                    )
+                    for key, value in zip(rounds, (*row, s.up, s.down, s.gradients), strict=True):
+                        rounds[key].append(value)
+                    n = int(has.sum())
+                    ids = np.flatnonzero(has)
+                    columns = (
+                        np.full(n, s.round),
+                        np.full(n, split),
+                        np.full(n, view),
+                        ids,
+                        w[has],
+                        score[has],
+                        loss[has],
+                    )
+                    for key, column in zip(clients, columns, strict=True):
+                        clients[key].append(column)
+        write_table(self.parts / f"{t:08d}.rounds.parquet", rounds)
+        joined = {k: np.concatenate(v) if v else np.zeros(0) for k, v in clients.items()}
+        write_table(self.parts / f"{t:08d}.clients.parquet", joined)
+        ledger = self.simulator.ledger.take()
+        write_table(
+            self.parts / f"{t:08d}.ledger.parquet",
+            {name: ledger[:, i] for i, name in enumerate(COLUMNS)},
+        )
+        timing = np.array(self.timings, float).reshape(-1, 3)
+        columns_of_time = {
+            "round": timing[:, 0].astype(int),
+            "seconds": timing[:, 1],
+            "compile_seconds": timing[:, 2],
+        }
+        write_table(self.parts / f"{t:08d}.timing.parquet", columns_of_time)
+        self._clear()
+
+    def drop_after(self, t: int) -> None:
+        """Forget parts that are newer than the checkpoint that was restored."""
+        for path in self.parts.glob("*.parquet"):
+            if int(path.name.split(".")[0]) > t:
+                path.unlink()
+
+    def join(self) -> None:
+        """The parts as one table each, in the run folder."""
+        for name in TABLES:
+            tables = [pq.read_table(p) for p in sorted(self.parts.glob(f"*.{name}.parquet"))]
+            tables = [t for t in tables if t.num_rows] or tables[:1]
+            if not tables:
+                raise InvalidInput(
+                    f"the folder {str(self.run)!r} has lost its parts of {name}.parquet; start the"
+                    " run anew."
+                )
+            with writing(self.run / f"{name}.parquet") as temporary:
+                pq.write_table(pa.concat_tables(tables), temporary)

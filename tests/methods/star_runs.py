@@ -1,0 +1,65 @@
+"""Runs without evaluations, for tests that look at states only: evaluating is half of what there is
+to compile.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+import coterie
+from coterie import Federation, Method, Simulator, Training
+
+N, D = 4, 3
+EXACT: dict[str, Any] = {"sampling": "full", "precision": "float64"}
+
+
+def linear() -> Federation:
+    """Clients with unequal curvatures b_k and far from each other: f_k(x) = (b_k/2)‖x − ŵ_k‖² +
+    const.
+    """
+    return coterie.load(
+        "linear", clients=N, samples=6, dimension=D, scale=0.5, scale_last=2.0, spread=1.0
+    )
+
+
+def facts(federation: Federation) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """b_k and ŵ_k."""
+    return federation.facts["b"][:, None], federation.facts["least_squares"]
+
+
+def trained(
+    method: Method, federation: Federation, model: Any = "mlr", **training: Any
+) -> Simulator:
+    options = Training.from_config(
+        {"rounds": 4, "batch_size": 4, "precision": "float64", **training}
+    )
+    simulator = Simulator(method, federation, model, options)
+    simulator.template = simulator.template.map(
+        np.array
+    )  # the hub may be the template itself, whose memory rounds use again
+    while simulator.t < options.rounds:
+        simulator.advance(options.rounds - simulator.t)
+    return simulator
+
+
+def flat(tree: Any) -> NDArray[Any]:
+    """All numbers of one model (or any other state), in a row."""
+    return np.concatenate([np.asarray(leaf).ravel() for leaf in jax.tree.leaves(tree)])
+
+
+def kept(simulator: Simulator) -> NDArray[Any]:
+    """What every client keeps, a row each."""
+    return np.concatenate(
+        [leaf.reshape(len(leaf), -1) for leaf in jax.tree.leaves(memories(simulator))], axis=1
+    )
+
+
+def memories(simulator: Simulator) -> Any:
+    """The same as it is, stacked along axis 0."""
+    return jax.tree.map(
+        np.asarray, simulator.store.gather(np.arange(simulator.spec.clients)).memory
+    )
