@@ -8,12 +8,13 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from coterie.core.vector import Vector
-from coterie.methods.base import Cohort, LocalSGD, Step, method
+from coterie.methods.base import PooledMethod, Step, method
+from coterie.methods.sgd import LocalSGD
 from coterie.models.objective import Objective
 
 
 @method("global", title="Global", paper="(baseline)")
-class Global(LocalSGD):
+class Global(PooledMethod, LocalSGD):
     """One model trained by SGD on the data of all clients pooled in one place (centralised).
 
     w ← w − μ ∇f̃(w), R times a round, f over the pooled samples.
@@ -30,7 +31,6 @@ class Global(LocalSGD):
     ============  ============
     """
 
-    exchange: ClassVar[str] = "pooled"
     views: ClassVar[tuple[str, ...]] = ("global",)
 
     def hub_init(self, template: Vector) -> Vector:
@@ -39,9 +39,6 @@ class Global(LocalSGD):
     def local(self, received: Vector, memory: Any, objective: Objective) -> Step:
         w, gradients = self.sgd(received, objective)
         return Step(w, (), gradients)
-
-    def merge(self, hub: Vector, messages: Vector, cohort: Cohort, t: Any) -> Vector:
-        return messages.map(lambda leaf: leaf[0])
 
     def models(self, received: Vector, memory: Any, objective: Objective) -> dict[str, Vector]:
         return {"global": received}
