@@ -16,7 +16,7 @@ import coterie
 from coterie import Federation
 from coterie.channel import get_channel
 from coterie.channel.link import HEADER, Receiver, Sender, Stream
-from coterie.engine.reference import simulate_loop
+from coterie.engine.reference import simulate_slowly
 
 OVER_COPIES = Stream(copies=True)
 
@@ -107,7 +107,7 @@ def test_compiled_rounds_equal_one_client_at_a_time_over_real_bytes(
     ring, c = coterie.graph.ring(5, 0.7), turns(k=4, values="int4")
     fast, slow = (
         run(method, ragged, graph=ring, channel=c, **options)
-        for run in (coterie.simulate, simulate_loop)
+        for run in (coterie.simulate, simulate_slowly)
     )
     np.testing.assert_allclose(flat(fast), flat(slow), rtol=1e-9, atol=1e-11)
     np.testing.assert_array_equal(fast.ledger.rows(), slow.ledger.rows())

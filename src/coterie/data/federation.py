@@ -15,6 +15,17 @@ from numpy.typing import NDArray
 from coterie.core.errors import InvalidInput
 from coterie.data.shape import ProblemShape, Task
 
+__all__ = [
+    "SPLITS",
+    "Federation",
+    "Split",
+    "Task",
+    "cut",
+    "from_arrays",
+    "pack",
+    "warn_without_test",
+    "without_test",
+]
 SPLITS = ("train", "validation", "test")
 
 

@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 
 from coterie.adversary import Attack, Threat, draw_liars
 from coterie.core.errors import InvalidInput
-from coterie.core.randomness import Role, shuffled
 from coterie.core.typing import Array, Scalar
 from coterie.coupling.graph import Graph
 from coterie.data.federation import Federation
-from coterie.engine.evaluate import Held
+from coterie.engine.evaluate import Held, hold
 from coterie.engine.exchange import exchange_of
 from coterie.engine.setting import Coupled, Data, Spec
 from coterie.engine.side_by_side import side_by_side
@@ -23,23 +22,6 @@ from coterie.engine.training import Training
 from coterie.methods.base import Method
 from coterie.models.base import Model
 from coterie.models.build import learner_of
-
-
-def hold_out(
-    federation: Federation, training: Training
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The clients that train and those that are held out as newcomers: the same for every method
-    and seed, so that comparisons are paired.
-    """
-    n, out = federation.clients, training.held_out
-    if out >= n:
-        raise InvalidInput(
-            f"training.held_out is {out}, but must be at most {n - 1}: somebody has to train."
-        )
-    drawn = np.zeros(0, np.int64)
-    if out:
-        drawn = np.asarray(shuffled(0, Role.NEWCOMERS, n), np.int64)[:out]
-    return np.setdiff1d(np.arange(n), drawn), np.sort(drawn)
 
 
 def spec_of(method: Method, model: Model, fed: Federation, options: Training, cohort: int) -> Spec:
@@ -60,6 +42,13 @@ def spec_of(method: Method, model: Model, fed: Federation, options: Training, co
         at_once = side_by_side(trainers, model.parameters() * width, shared * width)
         at_once = min(at_once, max(1, -(-trainers // 8))) if uneven else at_once
     return Spec(learner, n, cohort, min(at_once, trainers), sort_by_work=uneven)
+
+
+def held_splits(fed: Federation, dtype: Any, train: Held | None) -> dict[str, Held]:
+    """What models are scored on."""
+    splits = {"validation": fed.validation, "test": fed.test}
+    held = {name: hold(split, dtype) for name, split in splits.items() if len(split)}
+    return held if train is None else held | {"train": train}
 
 
 def data_of(held: Held, l2: Scalar, batch_schedule: Any, *, pooled: bool = False) -> Data:
@@ -114,5 +103,5 @@ def coupled(graph: Graph | None, dtype: Any) -> Coupled:
     # smaller.
     if graph.degrees.max(initial=0) * 4 < graph.clients:
         index, weight = graph.table()
-        return Coupled(index=jnp.asarray(index), weight=jnp.asarray(weight, dtype))
+        return Coupled(near=jnp.asarray(index), weight=jnp.asarray(weight, dtype))
     return Coupled(dense=jnp.asarray(graph.weights.toarray(), dtype))

@@ -21,6 +21,7 @@ from coterie.engine.exchange import exchange_of
 from coterie.engine.exchange.base import honest
 from coterie.engine.setting import ClientState, Log, Round, Setting, Spec, State, Who
 from coterie.methods.base import Method
+from coterie.methods.star import StarMethod
 
 
 def one_round(spec: Spec, setting: Setting, state: State, who: Who, t: Scalar) -> tuple[State, Log]:
@@ -112,6 +113,8 @@ def rounds_block(
     step = partial(device_round, spec, setting)
     shape = jax.eval_shape(lambda: step(state, t0)[1])
     logs = jax.tree.map(lambda s: jnp.zeros((length, *s.shape), s.dtype), shape)
+    if setting.threat is not None and isinstance(setting.method, StarMethod):
+        return _until_unsent(step, (state, logs), t0, count)
 
     def body(i: Scalar, carried: tuple[State, Log]) -> tuple[State, Log]:
         state, logs = carried
@@ -119,6 +122,33 @@ def rounds_block(
         return state, jax.tree.map(lambda all_, new: all_.at[i].set(new), logs, log)
 
     return lax.fori_loop(0, count, body, (state, logs))
+
+
+def _until_unsent(
+    step: Callable[[State, Scalar], tuple[State, Log]],
+    begun: tuple[State, Log],
+    t0: Scalar,
+    count: Scalar,
+) -> tuple[State, Log]:
+    """The same under attack: stops before a round in which a message is not finite.
+
+    The log of that round says which. How many messages a hub merges is part of the program, so such
+    a round is done apart.
+    """
+
+    def going(carried: tuple[Scalar, Scalar, tuple[State, Log]]) -> Scalar:
+        i, stopped, _ = carried
+        return (i < count) & ~stopped
+
+    def body(carried: tuple[Scalar, Scalar, tuple[State, Log]]) -> Any:
+        i, _, (old, logs) = carried
+        new, log = step(old, t0 + i)
+        stopped = jnp.any(log.unsent)
+        state = jax.tree.map(lambda a, b: jnp.where(stopped, a, b), old, new)
+        logs = jax.tree.map(lambda all_, one: all_.at[i].set(one), logs, log)
+        return i + 1, stopped, (state, logs)
+
+    return lax.while_loop(going, body, (jnp.int32(0), jnp.asarray(False), begun))[2]
 
 
 compiled_round = jax.jit(one_round, static_argnames="spec")

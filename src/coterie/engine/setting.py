@@ -57,9 +57,9 @@ class Data(NamedTuple):
 class Coupled(NamedTuple):
     """A graph on the device: a dense matrix, or a table of neighbours when that is smaller."""
 
-    dense: Array | None = None
-    index: Array | None = None
-    weight: Array | None = None
+    dense: Array = None
+    near: Array = None
+    weight: Array = None
 
 
 class Setting(NamedTuple):
@@ -119,6 +119,9 @@ class Who(NamedTuple):
     pool: Array | None = None
     """Graph: the clients whose last messages count, sorted, `ids` among them; None: just `ids`."""
 
+    counted: Array | None = None
+    """Star: the places among those that send whose messages count; None: all."""
+
     @property
     def members(self) -> Array:
         """The clients that send."""
@@ -149,7 +152,7 @@ class Log(NamedTuple):
     """Bytes of what the hub encoded for each."""
     hub_finite: Array
     unsent: Array
-    """How many messages held NaN or infinity and were counted as not sent (liars' only)."""
+    """Whether each one's message held NaN or infinity and counts as not sent (liars' only)."""
 
 
 class Round(NamedTuple):

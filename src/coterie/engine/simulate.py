@@ -47,7 +47,8 @@ class Result:
     ledger: Ledger
     seconds: float
     compile_seconds: float
-    simulator: Simulator = dataclasses.field(repr=False)
+    simulator: Any = dataclasses.field(repr=False)
+    """The `Simulator`; of a slow run its `Reference`."""
     collapsed: str | None = None
     collapsed_at: int | None = None
 
@@ -71,9 +72,9 @@ class Result:
 Progress = Callable[[Simulator, Snapshot | None], None]
 
 
-def drive(simulator: Simulator, progress: Progress | None = None) -> Iterator[Snapshot]:
-    """Run to the end, giving a snapshot at every evaluation (the first before any round, unless
-    resumed).
+def drive(simulator: Any, progress: Progress | None = None) -> Iterator[Snapshot]:
+    """Run a `Simulator` (or a `Reference`) to the end, giving a snapshot at every evaluation (the
+    first before any round, unless resumed).
     """
     options = simulator.training
     if simulator.t == 0:

@@ -21,7 +21,7 @@ from coterie.adversary import Attack
 from coterie.channel import PLAIN, Channel, get_channel
 from coterie.channel.codec import size_of
 from coterie.channel.link import HEADER
-from coterie.core.errors import Diverged, InvalidInput
+from coterie.core.errors import Diverged
 from coterie.core.ledger import Hearing, Ledger
 from coterie.core.randomness import Role, stream
 from coterie.core.vector import Vector
@@ -32,12 +32,14 @@ from coterie.engine.check import check
 from coterie.engine.evaluate import Scores, evaluate, hold
 from coterie.engine.exchange import exchange_of
 from coterie.engine.exchange.base import Accounts
+from coterie.engine.roll import Roll
 from coterie.engine.rounds import compiled_block, compiled_cohort, compiled_round, stale_neighbours
 from coterie.engine.setting import ClientState, Log, Round, Setting, State, Who
 from coterie.engine.store import DeviceStore, make_store
 from coterie.engine.training import Training
 from coterie.methods.base import Condition, Method, get_method
 from coterie.methods.graph import GraphMethod
+from coterie.methods.star import StarMethod
 from coterie.models.base import Model, ModelSpec
 from coterie.models.build import build_model
 
@@ -92,7 +94,8 @@ class Simulator:
         absent: Absent | None = None,
     ) -> None:
         self.training, self.everybody, self.attack = training, federation, attack
-        self.members, self.held_out = prepare.hold_out(federation, training)
+        self.roll = Roll.call(federation, training.held_out)
+        self.members, self.held_out = self.roll.members, self.roll.held_out
         self.federation = federation
         if len(self.held_out):
             self.federation = federation.subset(self.members)
@@ -140,10 +143,7 @@ class Simulator:
         row = self.exchange.open_client(now, self.hub_state, self.template)
         path = folder / "store.scratch" if folder is not None else None
         self.store = make_store(options.store, fed.clients, row, path)
-        splits = {"validation": fed.validation, "test": fed.test}
-        self.held = {name: hold(split, dtype) for name, split in splits.items() if len(split)}
-        if options.train_metrics:
-            self.held["train"] = held
+        self.held = prepare.held_splits(fed, dtype, train=held if options.train_metrics else None)
         self.ledger = Ledger(fed.clients)
         self.unsent = 0
         """Messages with NaN or infinity so far, which counted as not sent (liars' only)."""
@@ -199,8 +199,20 @@ class Simulator:
             logs = self._block(count)
             spent = (time.perf_counter() - begun) / count
             self._seconds_per_round = spent if self.t else 0.0  # the first call compiles
-            self._account(logs, count)
-        return count
+            unsent = self._first_unsent(logs, count)
+            if unsent is None:
+                self._account(logs, count)
+                return count
+            self._account(logs, unsent)
+            self._account(self._round(None), 1)
+        return unsent + 1
+
+    def _first_unsent(self, logs: Log, count: int) -> int | None:
+        """Star under attack: the first round of a block with a message that is not finite."""
+        if self.setting.threat is None or not isinstance(self.method, StarMethod):
+            return None
+        found = np.flatnonzero(logs.unsent[:count].any(1))
+        return int(found[0]) if len(found) else None
 
     def _block(self, count: int) -> Log:
         assert isinstance(self.store, DeviceStore)
@@ -228,8 +240,14 @@ class Simulator:
             who = self._who(gone)
             rows = self.store.gather(who.ids)
         others = None if who.pool is None else self.store.gather(who.pool)
-        state = State(self.hub_state, rows, others)
-        state, log = compiled_round(self.spec, self.setting, state, who, self.t)
+        before = State(self.hub_state, rows, others)
+        state, log = compiled_round(self.spec, self.setting, before, who, self.t)
+        unsent = np.asarray(log.unsent)
+        if unsent.any() and isinstance(self.method, StarMethod):
+            sent = ~unsent if who.senders is None else ~unsent[who.senders]
+            who = who._replace(counted=np.flatnonzero(sent))
+            state, log = compiled_round(self.spec, self.setting, before, who, self.t)
+            log = log._replace(unsent=unsent)
         self.hub_state = state.hub
         if not self.exchange.pooled:
             self.store.scatter(who.ids, state.rows)
@@ -271,7 +289,7 @@ class Simulator:
             bill = self.exchange.bill(log, self.t, self.accounts, self.method)
             who = self.members[bill.clients]
             self.ledger.add(self.t, who, bill.up, bill.down, bill.gradients)
-            self.unsent += int(log.unsent)
+            self.unsent += int(log.unsent.sum())
             self.dirty[log.ids] = not self.exchange.pooled
             self.t += 1
 
@@ -335,9 +353,9 @@ class Simulator:
             blank = lambda found: Scores(*(np.where(self.liars, np.nan, a) for a in found))
             scores = {name: blank(found) for name, found in scores.items()}
         if len(self.held_out):
-            scores = {name: self._among_all(s, self.members) for name, s in scores.items()}
+            scores = {name: self.roll.among_all(s, self.members) for name, s in scores.items()}
             if self.t >= self.training.rounds and len(self.everybody.test):
-                scores["newcomers"] = self._among_all(self._newcomers(), self.held_out)
+                scores["newcomers"] = self.roll.among_all(self._newcomers(), self.held_out)
         return Snapshot(self.t, scores, **self.ledger.totals())
 
     def _newcomers(self) -> Scores:
@@ -346,41 +364,15 @@ class Simulator:
         newcomers = self.everybody.subset(self.held_out)
         return adapt(self, newcomers, rounds=self.training.adapt_rounds).scores
 
-    def _among_all(self, scores: Scores, clients: NDArray[np.int64]) -> Scores:
-        """Scores of some clients as columns of everybody's, NaN for the others."""
-        wide = [np.full((a.shape[0], self.everybody.clients), np.nan) for a in scores]
-        for out, found in zip(wide, scores, strict=True):
-            out[:, clients] = found
-        return Scores(*wide)
-
     def scored(self, split: str) -> NDArray[np.int64]:
         """How many samples of each client a split's scores are over; 0 for those that have none
         there.
         """
-        split_of = {
-            "train": self.everybody.train,
-            "validation": self.everybody.validation,
-            "newcomers": self.everybody.test,
-        }
-        sizes: NDArray[np.int64] = split_of.get(split, self.everybody.test).sizes
-        there = np.isin(np.arange(len(sizes)), self.held_out)
-        if split == "newcomers":
-            return np.where(there, sizes, 0)
-        lie = np.isin(np.arange(len(sizes)), self.members[self.liars])
-        return np.where(there | lie, 0, sizes)
+        return self.roll.scored(split, self.liars)
 
     def place(self, client: int) -> int:
         """Where a client stands among those that train."""
-        if not 0 <= client < self.everybody.clients:
-            raise InvalidInput(
-                f"client is {client}, but must be from 0 to {self.everybody.clients - 1}."
-            )
-        if client in self.held_out:
-            raise InvalidInput(
-                f"client {client} was held out of training and has no model of its own in this run;"
-                " see `coterie adapt`."
-            )
-        return int(np.searchsorted(self.members, client))
+        return self.roll.place(client)
 
     def models(self, client: int) -> dict[str, Vector]:
         """The models of one client, by view, as numpy arrays."""

@@ -56,6 +56,7 @@ class Closed(NamedTuple):
     finite: Array
     """Whether each client's state is finite now."""
     unsent: Array
+    """Whether each one's message was not finite and counts as not sent."""
 
 
 class Offer(NamedTuple):
@@ -172,7 +173,9 @@ class Exchange:
 
     def close(self, now: Round, state: State, said: Sent | None, turns: Turn, who: Who) -> Closed:
         """The end of a round: `turns` are stacked over `who.ids`."""
-        return Closed(state.hub, turns.state, turns.down, turns.finite, jnp.int32(0))
+        return Closed(
+            state.hub, turns.state, turns.down, turns.finite, jnp.zeros(len(who.ids), bool)
+        )
 
     # -- around rounds -----------------------------------------------------------------------------
 
@@ -180,7 +183,7 @@ class Exchange:
         """What round t costs each client."""
         return Bill(log.ids, 0, 0, log.gradients)
 
-    def last_messages(self, now: Round, rows: ClientState) -> PyTree:
+    def last_messages(self, now: Round, rows: ClientState | None) -> PyTree:
         """Graph: what is known of clients that do not take part, stacked."""
         return ()
 

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from coterie.adversary.base import each
 from coterie.channel import link
 from coterie.channel.link import LinkKind, Outgoing, Sent
 from coterie.core.typing import Array, PyTree, Scalar
@@ -56,13 +57,10 @@ class Graph(Exchange):
 
     def close(self, now: Round, state: State, said: Sent | None, turns: Turn, who: Who) -> Closed:
         ids, messages, rows = who.ids, turns.message, turns.state
-        pool_ids, pool = ids, messages
-        if who.pool is not None:
-            pool_ids = who.pool
-            place = jnp.searchsorted(pool_ids, ids)
-            known = self.last_messages(now, state.others)
-            pool = jax.tree.map(lambda p, m: p.at[place].set(m), known, messages)
-        pool, told, unsent = self.lies(now, pool_ids, pool, who, messages)
+        pool_ids, pool, told = self.heard_of(now, state, who, messages)
+        unsent = jnp.zeros(len(ids), bool)
+        if told is not None:
+            unsent = ~told[jnp.searchsorted(pool_ids, ids)]
         own = jax.vmap(now.method.message)(rows.own) if compares_itself(now) else messages
         pulls, totals = neighbour_pull(now, Mixing(ids, own, pool_ids, pool, told))
         if now.method.hub_between:
@@ -75,17 +73,33 @@ class Graph(Exchange):
         finite = honest(now, jax.vmap(all_finite)(rows.own), ids)
         return Closed(state.hub, rows, down, finite, unsent)
 
-    def lies(
-        self, now: Round, pool_ids: Array, pool: PyTree, who: Who, messages: PyTree
-    ) -> tuple[PyTree, Array | None, Array]:
-        """What is heard of the clients in the pool: what they said, or lies; who of them said
-        anything finite (None: all); and how many did not.
+    def heard_of(
+        self, now: Round, state: State, who: Who, messages: PyTree
+    ) -> tuple[Array, PyTree, Array | None]:
+        """The clients that are heard of, what is heard of them (what they said now or last, or a
+        lie), and who of them said anything finite (None: all). What is not finite counts as not
+        sent.
         """
-        threat = now.setting.threat
+        threat, seed, t, ids = now.setting.threat, now.setting.seed, now.t, who.ids
+        told = messages
+        if threat is not None:
+            told = threat.attack.apply(messages, threat.liars[ids], seed, t)
+        pool_ids, pool = ids, told
+        if who.pool is not None:
+            pool_ids = who.pool
+            last = self.last_messages(now, state.others)
+            if threat is not None:
+                seen = messages, threat.liars[ids]
+                lie = jax.vmap(lambda m, k: threat.attack.stale(m, k, seen, seed, t))
+                liars = threat.liars[pool_ids]
+                pick = lambda a, b: jnp.where(each(liars, a), b, a)
+                last = jax.tree.map(pick, last, lie(last, pool_ids))
+            place = jnp.searchsorted(pool_ids, ids)
+            pool = jax.tree.map(lambda p, m: p.at[place].set(m), last, told)
         if threat is None:
-            return pool, None, jnp.int32(0)
-        pool = threat.attack.apply(pool, threat.liars[pool_ids], now.setting.seed, now.t)
-        return pool, None, jnp.int32(0)
+            return pool_ids, pool, None
+        there = jax.vmap(all_finite)(pool)
+        return pool_ids, jax.tree.map(lambda m: jnp.where(each(there, m), m, 0), pool), there
 
     def carry(
         self, now: Round, client: Scalar, pull: PyTree, total: Scalar, own: PyTree, down: PyTree
@@ -110,11 +124,12 @@ class Graph(Exchange):
             up = up._replace(public=up.public._replace(copy=copy))
         return ClientState(now.method.absorb(state.own, pull, now.t), up, state.down)
 
-    def last_messages(self, now: Round, rows: ClientState) -> PyTree:
+    def last_messages(self, now: Round, rows: ClientState | None) -> PyTree:
         """What is known of clients that do not take part.
 
         Over public copies, those; else what their states say.
         """
+        assert rows is not None
         kind, message = self.up(now), jax.vmap(now.method.message)
         if kind.passes:
             return message(rows.own)
@@ -208,7 +223,7 @@ def dense_weights(graph: Coupled, mix: Mixing) -> Array:
 
 def table_weights(graph: Coupled, mix: Mixing) -> tuple[Array, Array]:
     """The weights of each client's neighbours, and where they stand in the pool."""
-    near = graph.index[mix.ids]
+    near = graph.near[mix.ids]
     place = jnp.clip(jnp.searchsorted(mix.pool_ids, near), 0, len(mix.pool_ids) - 1)
     there = mix.pool_ids[place] == near
     if mix.told is not None:

@@ -32,7 +32,7 @@ class Pooled(Exchange):
 
     def close(self, now: Round, state: State, said: Sent | None, turns: Turn, who: Who) -> Closed:
         own = jax.tree.map(lambda leaf: leaf[0], turns.message)
-        return Closed(HubState(own), turns.state, turns.down, turns.finite, jnp.int32(0))
+        return Closed(HubState(own), turns.state, turns.down, turns.finite, jnp.zeros(1, bool))
 
     def bill(self, log: Log, t: int, accounts: Accounts, method: Any) -> Bill:
         """A pooled step looks at as many samples as one step of each member of a cohort."""

@@ -11,7 +11,7 @@ from coterie.channel import link
 from coterie.channel.codec import size_of
 from coterie.channel.link import LinkKind, Outgoing, Sent
 from coterie.core.typing import Array, PyTree, Scalar
-from coterie.core.vector import Vector
+from coterie.core.vector import Vector, all_finite
 from coterie.engine.exchange.base import (
     Accounts,
     Bill,
@@ -103,24 +103,29 @@ class Star(Exchange):
         by_samples = now.method.by_samples
         size = data.size[members].astype(data.x.dtype) if by_samples else None
         weights = jnp.ones(len(members), data.x.dtype) if size is None else size
-        hub, unsent = self.hub_turn(now, state.hub, said, sent, Cohort(members, weights))
+        if said is not None:
+            begun = now.method.broadcast(state.hub.own, 0)
+            sent = ahead(now.method, begun, said.arrived, sent)
+        unsent = jnp.zeros(len(who.ids), bool)
+        if (threat := now.setting.threat) is not None:
+            sent = threat.attack.apply(sent, threat.liars[members], now.setting.seed, now.t)
+            if who.counted is None:
+                broken = ~jax.vmap(all_finite)(sent)
+                unsent = broken if who.senders is None else unsent.at[who.senders].set(broken)
+            else:
+                sent = jax.tree.map(lambda m: m[who.counted], sent)
+                members, weights = members[who.counted], weights[who.counted]
+        hub = self.merge(now, state.hub, said, sent, Cohort(members, weights))
         return Closed(hub, turns.state, turns.down, turns.finite, unsent)
 
-    def hub_turn(
+    def merge(
         self, now: Round, hub: HubState, said: Sent | None, messages: PyTree, cohort: Cohort
-    ) -> tuple[HubState, Array]:
-        """The hub's turn: messages, stacked in the order of `cohort`, become its new state; and how
-        many of them were not finite and counted as not sent.
-        """
-        unsent = jnp.int32(0)
-        if said is not None:
-            messages = ahead(now.method, now.method.broadcast(hub.own, 0), said.arrived, messages)
-        own = None
-        if (threat := now.setting.threat) is not None:
-            liars = threat.liars[cohort.ids]
-            messages = threat.attack.apply(messages, liars, now.setting.seed, now.t)
-        own = now.method.merge(hub.own, messages, cohort, now.t)
-        return HubState(own, hub.link if said is None else said.link), unsent
+    ) -> HubState:
+        """The hub's turn: messages, stacked in the order of `cohort`, become its new state."""
+        heard = hub.link if said is None else said.link
+        if not len(cohort.ids):
+            return HubState(hub.own, heard)
+        return HubState(now.method.merge(hub.own, messages, cohort, now.t), heard)
 
     def bill(self, log: Log, t: int, accounts: Accounts, method: Any) -> Bill:
         up, down = integers(log.up), integers(log.down)
