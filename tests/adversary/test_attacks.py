@@ -214,13 +214,16 @@ def test_a_second_fraction_or_strength_compiles_nothing(ragged: Federation) -> N
 def test_a_message_that_is_not_finite_counts_as_not_sent(merging: str, ragged: Federation) -> None:
     """As a deployed hub does it; and both tellings of a round agree on it."""
     method = coterie.FedAvg(merging=merging, local_steps=2)
-    attack = get_attack("scaled", {"fraction": 0.4, "factor": float("inf")})
+    attack = get_attack("scaled", {"fraction": 0.4, "factor": 1e300})  # infinite in float32
+    options = {**OPTIONS, "precision": "float32"}
     fast, slow = (
-        run(method, ragged, attack=attack, **OPTIONS) for run in (coterie.simulate, simulate_slowly)
+        run(method, ragged, attack=attack, **options) for run in (coterie.simulate, simulate_slowly)
     )
     assert fast.simulator.unsent > 0
     for k in range(5):
-        np.testing.assert_allclose(fast.personal(k).flat(), slow.personal(k).flat(), rtol=1e-6)
+        np.testing.assert_allclose(
+            fast.personal(k).flat(), slow.personal(k).flat(), rtol=1e-4, atol=1e-6
+        )
     np.testing.assert_array_equal(fast.ledger.rows(), slow.ledger.rows())
 
 
