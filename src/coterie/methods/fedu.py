@@ -64,10 +64,23 @@ class GraphMethod(LocalSGD):
 
     def pull(self, own: Any, messages: Any, weights: Any) -> Any:
         if self.mixing == "sum":
-            return penalty.pull(own, messages, weights, self.exponent)
+            return penalty.pull(own, messages, weights, self.exponent, self.size_behind)
         return merges.robust_pull(
-            self.mixing, own, messages, weights, self.exponent, trim=self.trim, clip=self.clip
+            self.mixing,
+            own,
+            messages,
+            weights,
+            self.exponent,
+            trim=self.trim,
+            clip=self.clip,
+            size=self.size_behind,
         )
+
+    def size_behind(self, length: Any) -> Any:
+        """The size of the numbers that a message of this length was computed from; for p < 2 what is
+        within their rounding does not pull.
+        """
+        return length
 
     def own_pull(self, own: Any) -> Any:
         """Σ a (own − m) / Σ a = own − the neighbours' mean."""
