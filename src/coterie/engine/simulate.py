@@ -411,7 +411,8 @@ class Simulator:
     @cached_property
     def _whole_copy(self) -> int:
         """What it takes to bring a client up to date that has heard nothing for long."""
-        return size_of(self.centre.stream.public.copy) + HEADER
+        public = self.centre.stream.public
+        return size_of((public.copy, public.shared)) + HEADER
 
     @cached_property
     def _data_bytes(self) -> NDArray[np.int64]:

@@ -77,8 +77,9 @@ class GraphMethod(LocalSGD):
         )
 
     def size_behind(self, length: Any) -> Any:
-        """The size of the numbers that a message of this length was computed from; for p < 2 what is
-        within their rounding does not pull.
+        """The size of the numbers that a message of this length was computed from.
+
+        For p < 2 what is within their rounding does not pull.
         """
         return length
 
