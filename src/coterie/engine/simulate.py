@@ -30,6 +30,7 @@ from coterie.channel.link import HEADER
 from coterie.core.compilation import Compilations
 from coterie.core.errors import Diverged, InvalidInput
 from coterie.core.ledger import Hearing, Ledger
+from coterie.core.options import check_rounds
 from coterie.core.randomness import Role, shuffled, stream
 from coterie.core.vector import Vector
 from coterie.coupling.graph import Graph, complete
@@ -41,6 +42,7 @@ from coterie.engine.side_by_side import side_by_side
 from coterie.engine.store import DeviceStore, HostStore, make_store
 from coterie.engine.training import Training
 from coterie.methods.base import Condition, Facts, Method, get_method
+from coterie.methods.conditions import step_conditions
 from coterie.models.base import Model, ModelSpec, get_model
 from coterie.models.objective import Learner
 
@@ -127,6 +129,7 @@ class Simulator:
                 f" which the public copies that {asked.name} goes over would add up without bound;"
                 " make it finer (qsgd: levels² above bucket; random-k: not scaled)."
             )
+        check_rounds(asked, training.rounds)
         with self.precision():
             self._prepare(asked, graph, folder)
 
@@ -264,7 +267,7 @@ class Simulator:
         """The step-size conditions of the method on this problem."""
         norm = self.graph.laplacian_norm if self.graph is not None else 0.0
         with self.precision():
-            return self.method.conditions(self.template, norm)
+            return step_conditions(self.method, self.template, norm, self.training.rounds)
 
     def advance(self, rounds: int) -> int:
         """Run up to `rounds` rounds, as many as fit in about a second; returns how many.

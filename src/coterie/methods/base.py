@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 
 from coterie.core.options import Options, chosen, option, registered
-from coterie.core.schedule import Number, Schedule, at
+from coterie.core.schedule import Number, at
 from coterie.core.vector import Vector
 from coterie.coupling import merges
 from coterie.models.objective import Objective
@@ -274,11 +274,6 @@ def get_method(name: str, options: dict[str, Any] | None = None) -> Method:
 def beta_mix(old: Any, new: Any, beta: Any) -> Any:
     """(1 − β)·old + β·new, exact for β = 1."""
     return jax.tree.map(lambda a, b: b + (1.0 - beta) * (a - b), old, new)
-
-
-def first_value(value: Number | None) -> float:
-    """The largest value a rate takes in the run, for checking conditions: a schedule's at t = 0."""
-    return float(at(value, 0)) if isinstance(value, Schedule) else float(value or 0.0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

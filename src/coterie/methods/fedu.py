@@ -9,7 +9,8 @@ from coterie.core.options import option
 from coterie.core.schedule import Number, at
 from coterie.core.vector import Vector
 from coterie.coupling import merges, penalty
-from coterie.methods.base import Condition, LocalSGD, Step, first_value, method
+from coterie.methods.base import Condition, LocalSGD, Step, method
+from coterie.methods.conditions import rate
 from coterie.models.objective import Objective
 
 PAPER = (
@@ -115,8 +116,8 @@ class GraphMethod(LocalSGD):
         return 1.0
 
     def conditions(self, template: Vector, laplacian_norm: float) -> list[Condition]:
-        step = first_value(self.lr) * self.R if self.mix_lr is None else first_value(self.mix_lr)
-        value = step * first_value(self.eta) * laplacian_norm * self.stiffness(template)
+        step = rate(self.lr) * self.R if self.mix_lr is None else rate(self.mix_lr)
+        value = step * rate(self.eta) * laplacian_norm * self.stiffness(template)
         return [Condition("μ̃·η·‖L‖ (stability of the mixing step, μ̃ = lr·R)", value, 2.0)]
 
 
