@@ -43,6 +43,7 @@ from coterie.engine.store import DeviceStore, HostStore, make_store
 from coterie.engine.training import Training
 from coterie.methods.base import Condition, Facts, Method, get_method
 from coterie.methods.conditions import step_conditions
+from coterie.methods.pooled import batches_per_step
 from coterie.models.base import Model, ModelSpec, get_model
 from coterie.models.objective import Learner
 
@@ -158,7 +159,7 @@ class Simulator:
         batch = (
             (len(fed.train) if pooled else int(fed.train.sizes.max()))
             if full
-            else options.batch_size * (s if pooled else 1)
+            else options.batch_size * batches_per_step(method, s)
         )
         model, sampling = self.model, options.sampling
         learner = Learner(
@@ -380,11 +381,12 @@ class Simulator:
         if method.exchange == "none":
             return log.ids, 0, 0, log.gradients
         if method.exchange == "pooled":
-            # A pooled step looks at as many samples as one step of each member of a cohort.
+            # A pooled step looks at as many samples as one step of each of these.
             everyone, members = (
                 np.arange(self.spec.clients),
                 np.asarray(_cohort(self.spec, self.seed, self.t)),
             )
+            members = members[: batches_per_step(method, self.spec.cohort)]
             return (
                 everyone,
                 self._data_bytes if self.t == 0 else 0,
