@@ -9,7 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import coterie
+from coterie import Federation
+from coterie.channel.ends import Sender
 from coterie.channel.lbgm import LBGM
+from coterie.channel.link import star_down
 from coterie.core.errors import InvalidInput
 
 D = 12
@@ -112,3 +116,24 @@ def test_divergence_is_not_hidden() -> None:
 def test_garbage_is_refused(data: bytes, why: str) -> None:
     with pytest.raises(InvalidInput, match=why):
         LBGM().decode(data, D, np.float32)
+
+
+def test_a_whole_copy_is_billed_as_long_as_it_is(ragged: Federation) -> None:
+    """It brings the look-back vector along: a client that missed messages needs both.
+
+    With δ = 0 every message is whole, so that a copy is cheaper than two of them.
+    """
+    channel = LBGM(threshold=0.0, down=True)
+    result = coterie.simulate(
+        coterie.FedAvg(local_steps=1), ragged, channel=channel, rounds=8, eval_every=8, cohort=2
+    )
+    hub = result.simulator.hub_state
+    sender = Sender(star_down(channel), channel, hub.own, hub.link)
+    whole, each = len(sender.resend()), 2 + 1 + 15 * 4
+    assert whole == 2 + 2 * 15 * 4
+    last, billed = np.full(5, -1), []
+    for t, client, _, down, _ in result.ledger.rows().tolist():
+        assert down == min((t - last[client]) * each, whole)
+        billed.append(down)
+        last[client] = t
+    assert {each, whole} == set(billed)

@@ -163,11 +163,30 @@ def test_random_graphs_follow_their_probability_and_seed(probability: float) -> 
             graph.random_graph(5, bad)
 
 
-def test_random_weights_couple_every_pair_with_a_weight_below_one() -> None:
-    g = graph.random_weights(30, seed=2)
-    assert g.edges == 30 * 29 / 2
-    assert 0 < g.weights.data.min() < 0.05
-    assert 0.95 < g.weights.data.max() < 1
+def test_random_weights_are_normal_numbers_brought_to_0_to_1() -> None:
+    """One per pair, over all pairs: the smallest becomes 0, which is no edge, and the largest 1.
+
+    With a normal distribution half of them lie within 0.674 σ of the mean; with a uniform one it
+    would be 0.389.
+    """
+    g = graph.random_weights(60, seed=2)
+    a = g.weights.toarray()[np.triu_indices(60, 1)]
+    assert (a.min(), a.max(), g.edges) == (0, 1, 60 * 59 / 2 - 1)
+    assert np.mean(np.abs(a - a.mean()) < 0.674 * a.std()) == pytest.approx(0.5, abs=0.05)
+    assert (g.weights != graph.random_weights(60, seed=2).weights).nnz == 0
+    assert (g.weights != graph.random_weights(60, seed=3).weights).nnz > 0
+
+
+def test_random_weights_of_few_clients() -> None:
+    """A single pair has no range: it is coupled."""
+    assert graph.random_weights(1).edges == 0
+    assert graph.random_weights(2).weights.toarray().tolist() == [[0, 1], [1, 0]]
+
+
+def test_random_weights_follow_graph_weight(ragged: Federation) -> None:
+    one, three = (graph.build("random", ragged, weight=w, seed=4) for w in (1.0, 3.0))
+    np.testing.assert_allclose(three.weights.toarray(), 3 * one.weights.toarray())
+    assert three.weights.data.max() == 3
 
 
 def test_weighted_by_hand() -> None:

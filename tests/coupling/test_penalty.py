@@ -44,3 +44,18 @@ def test_pull_is_the_sum_over_neighbours(p: float, seed: int) -> None:
 @pytest.mark.parametrize("p", [1.0, 1.5, 2.0, 3.0])
 def test_the_gradient_at_zero_is_zero_and_finite(p: float) -> None:
     assert penalty.gradient(jnp.zeros(3), p).tolist() == [0, 0, 0]
+
+
+def test_what_is_within_rounding_does_not_pull_and_all_else_does() -> None:
+    """Messages of the length 8 from models ten times as long: 16 units in the last place of 80."""
+    own = jnp.array([8.0, 0.0], jnp.float32)
+    one = 16 * 2.0**-23 * 80
+    others = own + jnp.array(
+        [[0, one], [0, -one], [0, 1.1 * one], [0, 1e-3], [0, 1e30], [0, jnp.inf]]
+    )
+    weights = 2.0 ** jnp.arange(6)
+    pulled = lambda used: penalty.pull(own, others, weights * used, 1.0, lambda length: 10 * length)
+    assert pulled(jnp.array([1, 1, 0, 0, 0, 0])).tolist() == [0, 0]
+    assert pulled(jnp.array([1, 1, 1, 1, 1, 1]))[1] == -(4 + 8 + 16 + 32)
+    exact = penalty.pull(own, others[:2], weights[:2], 1.0)
+    assert exact[1] == 1, "without a size there is no dead zone"

@@ -112,6 +112,49 @@ def test_one_block_per_layer() -> None:
     assert (matrix[inside] != 0).all()
 
 
+@pytest.mark.parametrize(
+    ("sizes", "layers"),
+    [
+        ({"w": 12, "b": 3}, [[0, 1]]),
+        ({"layer1": {"w": 8, "b": 2}, "layer2": {"w": 6, "b": 3}}, [[0, 1], [2, 3]]),
+        ({"params": {"Dense_0": {"kernel": 8, "bias": 2}, "out": {"kernel": 6}}}, [[0, 1], [2]]),
+        ({"0.weight": 6, "0.bias": 3, "12.weight": 9, "12.bias": 3}, [[0, 1], [2, 3]]),
+        ({"w1": 6, "w2": 9, "b1": 3, "b2": 3}, [[0, 2], [1, 3]]),
+        ([(6, 3), (9, 3)], [[0, 1], [2, 3]]),
+        ([6, 3, 9], [[0], [1], [2]]),
+    ],
+    ids=["one layer", "ours", "flax", "torch", "flat", "pairs", "no names"],
+)
+def test_weights_and_bias_of_a_layer_share_a_block(sizes: Any, layers: list[list[int]]) -> None:
+    like = Vector(jax.tree.map(jnp.zeros, sizes))
+    p = projection.draw("layer", like, 6, jax.random.key(0))
+    matrix = np.stack([p.back(row, like).flat() for row in jnp.eye(6)])
+    cuts = np.cumsum([leaf.size for leaf in like.leaves])[:-1]
+    seen = [set(np.flatnonzero(part.any(1))) for part in np.split(matrix, cuts, axis=1)]
+    for inside in layers:
+        assert all(seen[i] == seen[inside[0]] for i in inside)
+    rows = [row for inside in layers for row in seen[inside[0]]]
+    assert sorted(rows) == list(range(6)), "a row belongs to one layer"
+    np.testing.assert_allclose(np.linalg.norm(matrix, axis=1), 1, rtol=1e-5)
+    x = np.random.default_rng(0).standard_normal(like.size).astype(np.float32)
+    np.testing.assert_allclose(p(like.like(jnp.asarray(x))), matrix @ x, rtol=1e-5, atol=1e-6)
+
+
+def test_the_layers_of_the_shipped_models() -> None:
+    """A perceptron has two, not four; LeNet five, not ten."""
+    count = lambda model, shape: (
+        max(
+            projection.layers_of(
+                Vector(jax.eval_shape(model.build(shape, 3).init, jax.random.key(0)))
+            )
+        )
+        + 1
+    )
+    assert count(coterie.get_model("mlr"), (4,)) == 1
+    assert count(coterie.get_model("mlp"), (4,)) == 2
+    assert count(coterie.get_model("lenet"), (28, 28, 1)) == 5
+
+
 @settings(max_examples=80, deadline=None)
 @given(sizes=st.lists(st.integers(1, 400), min_size=1, max_size=8), share=st.floats(0, 1))
 def test_layers_share_the_rows_in_proportion(sizes: list[int], share: float) -> None:

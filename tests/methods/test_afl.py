@@ -79,7 +79,8 @@ def test_a_point_of_the_simplex_stays_and_order_does_not_matter(seed: int) -> No
 
 
 def bound(method: coterie.AFL, clients: int) -> Any:
-    return method.bind(Vector({"w": jnp.zeros(D)}), None, ProblemShape(clients, 1, 1, "regression"))
+    shape = ProblemShape("regression", (D,), 1, clients, 1)
+    return method.bind(Vector({"w": jnp.zeros(D)}), None, shape)
 
 
 def merged(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tomllib
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -145,6 +147,21 @@ def test_l2_is_added_to_every_clients_loss(ragged: Federation) -> None:
     np.testing.assert_allclose(
         flat(without.personal(1)) - flat(with_.personal(1)), 0.1 * 0.5 * start, atol=1e-12
     )
+
+
+def test_l2_is_off_unless_it_is_asked_for_and_papers_experiments_say_which() -> None:
+    """The papers write an L2 term into their convex model and name no value: a file that stands for
+    a paper's table tells what it took.
+    """
+    spec = coterie.get_model("mlr")
+    assert spec.l2 == 0
+    assert "optional L2" in spec.summary
+    folder = Path(__file__).parents[2] / "experiments"
+    files = [f for paper in ("fedu", "lp-proj") for f in sorted((folder / paper).rglob("*.toml"))]
+    models = {f: tomllib.loads(f.read_text("utf-8")).get("model", {"name": "mlr"}) for f in files}
+    convex = [f for f, model in models.items() if model["name"] == "mlr"]
+    assert convex
+    assert [f.name for f in convex if "l2" not in models[f]] == []
 
 
 TINY: dict[str, Any] = {"rounds": 3, "eval_every": 3, "batch_size": 4}

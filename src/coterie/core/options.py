@@ -201,8 +201,9 @@ def check(owner: str, d: Declared, value: Any) -> Any:
 
 
 def _check_schedule(field: str, d: Declared, value: schedule.Schedule) -> None:
-    """A schedule must keep to the range of its option, in the first round and much later (numbers
-    that JAX traces are not looked at).
+    """A schedule must keep to the range of its option: to the lower end in the first round and
+    much later, to the upper end in the first round (`check_rounds` looks at the others). Numbers
+    that JAX traces are not looked at.
     """
     numbers = [getattr(value, f.name) for f in dataclasses.fields(value)]
     if not all(isinstance(n, (int, float)) for n in numbers):
@@ -216,11 +217,35 @@ def _check_schedule(field: str, d: Declared, value: schedule.Schedule) -> None:
             not math.isfinite(now)
             or (d.above is not None and not now > d.above)
             or (d.low is not None and now < d.low)
+            or (d.high is not None and now > d.high and t == 0)
         ):
-            raise InvalidInput(
-                f"{field} is the schedule {schedule.to_config(value)}, which is {now:g} in round"
-                f" {t}, but must be {d.allowed}."
-            )
+            raise _out_of_range(field, d, value, t, now)
+
+
+def _out_of_range(
+    field: str, d: Declared, value: schedule.Schedule, t: int, now: float
+) -> InvalidInput:
+    return InvalidInput(
+        f"{field} is the schedule {schedule.to_config(value)}, which is {now:g} in round {t}, but"
+        f" must be {d.allowed}."
+    )
+
+
+def check_rounds(options: Options, rounds: int) -> None:
+    """Refuse a schedule that leaves the range of its option in one of the rounds of a run.
+
+    Only a run knows how many there are: a schedule may grow as long as it stays below the upper end
+    until the last round.
+    """
+    for d in declared(type(options)).values():
+        value = getattr(options, d.name)
+        if d.high is None or not isinstance(value, schedule.Schedule):
+            continue
+        values = schedule.over(value, rounds)
+        high = np.flatnonzero(values > d.high)
+        if len(high):
+            t = int(high[0])
+            raise _out_of_range(f"{options.name}.{d.name}", d, value, t, float(values[t]))
 
 
 class Options:

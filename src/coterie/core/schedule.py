@@ -11,6 +11,7 @@ import math
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
+import numpy as np
 
 from coterie.core.errors import InvalidInput, unknown
 from coterie.core.pytree import tree
@@ -93,6 +94,18 @@ def at(value: Any, t: Any) -> Any:
     (0.1, 1.0)
     """
     return value(t) if isinstance(value, Schedule) else value
+
+
+def over(value: Any, rounds: int) -> Any:
+    """The values of a schedule in rounds 0 … rounds − 1, as an array; a number as it is.
+
+    >>> over(0.1, 3), over(Linear(slope=2.0, shift=1.0), 3).tolist()
+    (0.1, [2.0, 4.0, 6.0])
+    """
+    if not isinstance(value, Schedule):
+        return value
+    with np.errstate(divide="ignore"):
+        return np.asarray(value(np.arange(rounds, dtype=float)), float)
 
 
 def from_config(field: str, value: dict[str, Any]) -> Schedule:

@@ -240,18 +240,26 @@ def random_graph(clients: int, probability: float, weight: float = 1.0, seed: in
     return _from_edges(clients, rows[keep], columns[keep], weight, "random-graph")
 
 
-def random_weights(clients: int, seed: int = 0) -> Graph:
-    """ "Random" of the FedU paper: every pair is coupled, with a weight from U(0, 1)."""
+def random_weights(clients: int, seed: int = 0, *, weight: float = 1.0) -> Graph:
+    """ "Random" of the FedU paper: one number from N(0, 1) for every pair, brought to [0, 1].
+
+    The paper does not say how. Here it is (a − min)/(max − min) over all N(N−1)/2 pairs, times
+    `weight`: the pair with the smallest number is not coupled, the one with the largest has the
+    weight `weight`. The published code differs: the mean of two numbers from U(0, 1), and 0 where
+    that is below 0.25.
+    """
     rows, columns = _pairs(clients)
-    return _from_edges(
-        clients, rows, columns, np.random.default_rng([seed, 0x63]).random(len(rows)), "random"
-    )
+    drawn = np.random.default_rng([seed, 0x63]).standard_normal(len(rows))
+    if len(drawn) > 1:
+        drawn = (drawn - drawn.min()) / (drawn.max() - drawn.min())
+    else:
+        drawn = np.ones(len(drawn))  # a single pair has no range
+    return _from_edges(clients, rows, columns, weight * drawn, "random")
 
 
 def by_size(sizes: NDArray[Any], *, weight: float = 1.0) -> Graph:
-    """The kind "weighted" of the FedU paper: 0 between two small clients, ½ between a small and a
-    large one,
-    1 between two large ones.
+    """ "Weighted" of the FedU paper: 0 between two small clients, ½ between a small and a large
+    one, 1 between two large ones.
 
     A client is large when it has more training samples than the median.
     """
@@ -306,11 +314,7 @@ def build(
         if isinstance(matrix, str):
             matrix = read_arrays(Path(matrix), "graph.matrix").get("")
         return from_matrix(matrix).check_size(n)
-    if (
-        kind in ("weighted", "similar")
-        and federation.task != "classification"
-        and kind == "similar"
-    ):
+    if kind == "similar" and federation.task != "classification":
         raise InvalidInput(
             "graph.kind is 'similar', but that rule needs class labels and the task is regression."
         )
@@ -327,7 +331,7 @@ def build(
         "star": lambda: star(n, weight),
         "ring": lambda: ring(n, weight),
         "random-graph": lambda: random_graph(n, probability, weight, seed),
-        "random": lambda: random_weights(n, seed),
+        "random": lambda: random_weights(n, seed, weight=weight),
         "weighted": lambda: by_size(federation.train.sizes, weight=weight),
         "similar": lambda: by_labels(federation.label_counts(), weight=weight),
     }

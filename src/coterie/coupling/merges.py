@@ -144,7 +144,15 @@ def robust_merge(settings: Settings, old: Any, messages: Any, weights: Any) -> A
 
 
 def robust_pull(
-    kind: str, own: Any, messages: Any, weights: Any, p: float, *, trim: Any = 0.1, clip: Any = 1.0
+    kind: str,
+    own: Any,
+    messages: Any,
+    weights: Any,
+    p: float,
+    *,
+    trim: Any = 0.1,
+    clip: Any = 1.0,
+    size: penalty.Size | None = None,
 ) -> Any:
     """The pull of the neighbours on a client, Σ a_l ψ_p(own − m_l), made robust.
 
@@ -152,11 +160,13 @@ def robust_pull(
 
     "median", "trimmed": (Σ a)·ψ_p(own − centre), with the coordinate-wise median or trimmed mean of
     the neighbours as centre (their weights tell only who is a neighbour); "clipping": each
-    difference is cut to length `clip` before ψ_p.
+    difference is cut to length `clip` before ψ_p. `size`, used for p < 2, is that of
+    `penalty.differences`.
     """
     near = weights > 0
+    size = size if p < 2 else None
     if kind == "clipping":
-        differences = jax.tree.map(lambda o, m: o[None] - m, own, messages)
+        differences = penalty.differences(own, messages, size)
         factor = jnp.minimum(1.0, clip / jnp.sqrt(jnp.maximum(_squares(differences), 1e-30)))
 
         def cut(d: Any) -> Any:
@@ -169,17 +179,21 @@ def robust_pull(
 
         return jax.tree.map(cut, differences)
 
-    def leaf(o: Any, m: Any) -> Any:
+    def middle(m: Any) -> Any:
         shape = (-1, *([1] * (m.ndim - 1)))
         kept = jnp.where(
             near.reshape(shape), m, jnp.nan
         )  # NaN sorts last and is left out of medians
-        centre = (
+        return (
             jnp.nanmedian(kept, axis=0)
             if kind == "median"
             else _inner_mean(jnp.sort(kept, axis=0), jnp.sum(near), trim)
         )
-        total = jnp.sum(weights).astype(o.dtype)
-        return jnp.where(jnp.any(near), total * penalty.gradient(o - centre, p), 0)
 
-    return jax.tree.map(leaf, own, messages)
+    centre = jax.tree.map(lambda m: middle(m)[None], messages)
+
+    def leaf(o: Any, gap: Any) -> Any:
+        total = jnp.sum(weights).astype(o.dtype)
+        return jnp.where(jnp.any(near), total * penalty.gradient(gap[0], p), 0)
+
+    return jax.tree.map(leaf, own, penalty.differences(own, centre, size))

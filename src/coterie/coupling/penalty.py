@@ -4,12 +4,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from coterie.core.vector import Vector
+
+ROUNDING = 16
+"""How many units in the last place count as rounding."""
+
+Size = Callable[[Any], Any]
+"""From the length of a message, the size of the numbers that it was computed from: its rounding is
+of that order.
+"""
 
 
 def _each(function: Any, v: Any) -> Any:
@@ -38,21 +47,57 @@ def gradient(v: Any, p: float) -> Any:
     return _each(lambda a: jnp.sign(a) * jnp.abs(a) ** (p - 1), v)
 
 
-def pull(own: Any, others: Any, weights: Any, p: float) -> Any:
+def beyond_rounding(v: Any, scale: Any) -> Any:
+    """v, but 0 where it is within the rounding of numbers of the size `scale`.
+
+    For p < 2, ψ_p is steep or jumps at 0. Without this dead zone two equal models would be torn
+    apart by the sign of a rounding error, and differently so on different machines. At 0 any value
+    between −1 and 1 is a subgradient of |·|. A scale that is not finite has no dead zone.
+    """
+    rounding = ROUNDING * jnp.finfo(v.dtype).eps * jnp.asarray(scale, v.dtype)
+    return jnp.where((jnp.abs(v) <= rounding) & jnp.isfinite(rounding), 0, v)
+
+
+def lengths(messages: Any) -> Any:
+    """‖m_l‖ of messages stacked along axis 0, over all leaves."""
+    leaves = jax.tree.leaves(messages)
+    return jnp.sqrt(sum(jnp.sum(jnp.square(m.reshape(len(m), -1)), axis=1) for m in leaves))
+
+
+def differences(own: Any, others: Any, size: Size | None = None) -> Any:
+    """own − m_l for messages m_l stacked along axis 0.
+
+    With `size` (for p < 2), what is within rounding counts as 0: by the longer of the two messages,
+    so that the difference of k to l is minus that of l to k.
+    """
+    gaps = jax.tree.map(lambda mine, all_: mine[None] - all_, own, others)
+    if size is None:
+        return gaps
+    mine = lengths(jax.tree.map(lambda leaf: leaf[None], own))
+    scale = size(jnp.maximum(mine, lengths(others)))
+    return jax.tree.map(
+        lambda gap: beyond_rounding(gap, scale.reshape(-1, *([1] * (gap.ndim - 1)))), gaps
+    )
+
+
+def pull(own: Any, others: Any, weights: Any, p: float, size: Size | None = None) -> Any:
     """Σ_l a_l ψ_p(own − m_l) over messages m_l stacked along axis 0, with one weight each (0 for
     those that are no neighbours).
 
     For p = 2 this is (Σ a)·own − a·M, one matrix product when it is mapped over many clients that
-    share the same messages.
+    share the same messages. `size`, used for p < 2, is that of `differences`.
     """
     weights = jnp.asarray(weights)
 
-    def leaf(mine: Any, all_: Any) -> Any:
+    def linear(mine: Any, all_: Any) -> Any:
         a = weights.astype(mine.dtype)
-        if p == 2:
-            mixed = (a @ all_.reshape(len(all_), -1)).reshape(mine.shape)
-            return jnp.sum(a) * mine - mixed
-        terms = gradient(mine[None] - all_, p)
-        return (a @ terms.reshape(len(all_), -1)).reshape(mine.shape)
+        mixed = (a @ all_.reshape(len(all_), -1)).reshape(mine.shape)
+        return jnp.sum(a) * mine - mixed
 
-    return jax.tree.map(leaf, own, others)
+    def leaf(mine: Any, gap: Any) -> Any:
+        terms = gradient(gap, p)
+        return (weights.astype(mine.dtype) @ terms.reshape(len(gap), -1)).reshape(mine.shape)
+
+    if p == 2:
+        return jax.tree.map(linear, own, others)
+    return jax.tree.map(leaf, own, differences(own, others, size if p < 2 else None))

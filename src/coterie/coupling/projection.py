@@ -17,12 +17,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.tree_util import SequenceKey, keystr, tree_flatten_with_path
 
 from coterie.core.errors import InvalidInput
 from coterie.core.pytree import tree
@@ -33,6 +35,11 @@ UNROLLED = 64
 compile.
 """
 KINDS = ("dense", "orthogonal", "block", "layer", "identity")
+WITHIN_A_LAYER = {
+    *("w", "weight", "weights", "kernel", "scale", "gamma"),
+    *("b", "bias", "biases", "intercept", "shift", "offset", "beta"),
+}
+"""Words in the names of a layer's arrays that do not tell it from another layer."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -205,28 +212,64 @@ class Blocks(Projection):
 @tree
 @dataclasses.dataclass(frozen=True)
 class PerLayer(Projection):
-    """One dense block per layer; a layer gets rows in proportion to its size, at least one."""
+    """One dense block per layer; a layer gets rows in proportion to its size, at least one.
+
+    `parts` has a slice of columns for every array of the model, `layers` the number of the layer
+    that the array belongs to: its weights and its bias share a block.
+    """
 
     parts: tuple[Any, ...]
+    layers: tuple[int, ...] = dataclasses.field(metadata={"static": True})
     kind: ClassVar[str] = "layer"
 
     @property
+    def _rows(self) -> list[int]:
+        """Rows of every layer."""
+        rows = {layer: int(p.shape[0]) for p, layer in zip(self.parts, self.layers, strict=True)}
+        return [rows[i] for i in range(len(rows))]
+
+    @property
     def dsub(self) -> int:
-        return sum(int(p.shape[0]) for p in self.parts)
+        return sum(self._rows)
 
     def __call__(self, x: Vector) -> Any:
-        return jnp.concatenate(
-            [p @ leaf.reshape(-1) for p, leaf in zip(self.parts, x.leaves, strict=True)]
-        )
+        seen: list[Any] = [0] * len(self._rows)
+        for p, layer, leaf in zip(self.parts, self.layers, x.leaves, strict=True):
+            seen[layer] += p @ leaf.reshape(-1)
+        return jnp.concatenate(seen)
 
     def back(self, v: Any, like: Vector) -> Vector:
         leaves, structure = jax.tree.flatten(like.tree)
-        cuts = np.cumsum([0, *(p.shape[0] for p in self.parts)])
+        cuts = np.cumsum([0, *self._rows])
         out = [
-            (v[a:b] @ p).reshape(leaf.shape)
-            for p, leaf, a, b in zip(self.parts, leaves, cuts[:-1], cuts[1:], strict=True)
+            (v[cuts[i] : cuts[i + 1]] @ p).reshape(leaf.shape)
+            for p, i, leaf in zip(self.parts, self.layers, leaves, strict=True)
         ]
         return Vector(jax.tree.unflatten(structure, out))
+
+
+def layers_of(like: Vector) -> tuple[int, ...]:
+    """For every array of a model the number of its layer, counted as they come.
+
+    Arrays whose names differ only in the words for weights and bias are of one layer, and so are
+    those of one entry in a list of lists.
+
+    >>> one = np.zeros(1)
+    >>> layers_of(Vector({"layer1": {"b": one, "w": one}, "layer2": {"b": one, "w": one}}))
+    (0, 0, 1, 1)
+    >>> layers_of(Vector({"0.bias": one, "0.weight": one, "conv": one}))
+    (0, 0, 1)
+    """
+    names = [_layer_name(path) for path, _ in tree_flatten_with_path(like.tree)[0]]
+    order = list(dict.fromkeys(names))
+    return tuple(order.index(name) for name in names)
+
+
+def _layer_name(path: tuple[Any, ...]) -> tuple[str, ...]:
+    if len(path) > 1 and all(isinstance(key, SequenceKey) for key in path[-2:]):
+        path = path[:-1]  # a list of pairs (w, b)
+    words = re.findall(r"[a-z]+|\d+", keystr(path).lower())
+    return tuple(word for word in words if word not in WITHIN_A_LAYER)
 
 
 def layer_rows(sizes: list[int], dsub: int) -> list[int]:
@@ -245,6 +288,27 @@ def layer_rows(sizes: list[int], dsub: int) -> list[int]:
         i = max(able, key=lambda i: step * (dsub * sizes[i] / total - rows[i]))
         rows[i] += step
     return rows
+
+
+def _draw_layers(
+    layers: tuple[int, ...], sizes: list[int], dsub: int, key: Any, dtype: Any
+) -> PerLayer:
+    count = max(layers) + 1
+    if dsub < count:
+        raise InvalidInput(
+            f"dsub is {dsub}, but one block per layer needs at least {count}, one row for each"
+            " layer."
+        )
+    members = [[i for i, layer in enumerate(layers) if layer == n] for n in range(count)]
+    totals = [sum(sizes[i] for i in inside) for inside in members]
+    parts: dict[int, Any] = {}
+    for n, rows in enumerate(layer_rows(totals, dsub)):
+        block = Dense.split(
+            _unit_rows(jax.random.fold_in(key, n), rows, totals[n], dtype),
+            [sizes[i] for i in members[n]],
+        )
+        parts |= dict(zip(members[n], block.parts, strict=True))
+    return PerLayer(tuple(parts[i] for i in range(len(sizes))), layers)
 
 
 def draw(
@@ -281,16 +345,7 @@ def draw(
         )
         return Blocks(many, rows, columns)
     if kind == "layer":
-        if dsub < len(sizes):
-            raise InvalidInput(
-                f"dsub is {dsub}, but one block per layer needs at least {len(sizes)}, one row for"
-                " each layer."
-            )
-        parts = [
-            _unit_rows(jax.random.fold_in(key, i), r, s, dtype)
-            for i, (r, s) in enumerate(zip(layer_rows(sizes, dsub), sizes, strict=True))
-        ]
-        return PerLayer(tuple(parts))
+        return _draw_layers(layers_of(like), sizes, dsub, key, dtype)
     from coterie.core.errors import unknown
 
     raise unknown("the kind of projection", kind, KINDS)

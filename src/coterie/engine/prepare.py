@@ -19,7 +19,7 @@ from coterie.engine.exchange import exchange_of
 from coterie.engine.setting import Coupled, Data, Spec
 from coterie.engine.side_by_side import side_by_side
 from coterie.engine.training import Training
-from coterie.methods.base import Method
+from coterie.methods.base import Method, PooledMethod
 from coterie.models.base import Model
 from coterie.models.build import learner_of
 
@@ -30,7 +30,8 @@ def spec_of(method: Method, model: Model, fed: Federation, options: Training, co
     if options.sampling == "full":
         batch = len(fed.train) if pooled else fed.shape.largest
     else:
-        batch = options.batch_size * (cohort if pooled else 1)
+        together = method.batches(cohort) if isinstance(method, PooledMethod) else 1
+        batch = options.batch_size * together
     learner = learner_of(model, fed.shape, batch, options.sampling)
     trainers = n if method.trains_all else cohort
     steps = -(-fed.train.sizes // batch)

@@ -91,7 +91,8 @@ class Reference(Slow):
         if not finite(step.message):
             self._diverged([])
         self.hub = step.message
-        train, sampled = self.federation.train, self.sampled()
+        train = self.federation.train
+        sampled = self.sampled()[: self.method.batches(self.sampled_per_round)]
         row = size_of((train.x[:1].astype(self.training.precision), train.y[:1]))
         for k in range(self.n):
             up = int(train.sizes[k]) * row if self.t == 0 else 0

@@ -23,6 +23,7 @@ from coterie.channel.codec import size_of
 from coterie.channel.link import HEADER
 from coterie.core.errors import Diverged
 from coterie.core.ledger import Hearing, Ledger
+from coterie.core.options import check_rounds
 from coterie.core.randomness import Role, stream
 from coterie.core.vector import Vector
 from coterie.coupling.graph import Graph, complete
@@ -38,6 +39,7 @@ from coterie.engine.setting import ClientState, Log, Round, Setting, State, Who
 from coterie.engine.store import DeviceStore, make_store
 from coterie.engine.training import Training
 from coterie.methods.base import Condition, Method, get_method
+from coterie.methods.conditions import step_conditions
 from coterie.methods.graph import GraphMethod
 from coterie.methods.star import StarMethod
 from coterie.models.base import Model, ModelSpec
@@ -109,6 +111,7 @@ class Simulator:
         n = self.federation.clients
         cohort = training.cohort_size(self.federation)
         check(asked, channel, cohort, n)
+        check_rounds(asked, training.rounds)
         peers = isinstance(asked, GraphMethod) and not asked.hub_between
         self.absent = absent if self.exchange.sends and not peers else None
         self.graph: Graph | None = None
@@ -172,8 +175,7 @@ class Simulator:
         """The step-size conditions of the method on this problem."""
         norm = self.graph.laplacian_norm if self.graph is not None else 0.0
         with self.precision():
-            conditions: list[Condition] = self.method.conditions(self.template, norm)
-        return conditions
+            return step_conditions(self.method, self.template, norm, self.training.rounds)
 
     # -- rounds ------------------------------------------------------------------------------------
 

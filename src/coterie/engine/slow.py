@@ -143,9 +143,12 @@ class Slow:
         init = model.vector(stream(self.seed, Role.INIT))
         self.template = init.map(lambda leaf: leaf.astype(self.dtype))
         key = stream(self.seed, Role.PROJECTION)
-        self.method: Any = asked.bind(self.template, key, fed.shape)
+        bound: Any = asked.bind(self.template, key, fed.shape)
+        self.method = bound
         self.pooled = isinstance(asked, PooledMethod)
-        batch = options.batch_size * (self.sampled_per_round if self.pooled else 1)
+        batch = options.batch_size
+        if self.pooled:
+            batch *= self.method.batches(self.sampled_per_round)
         if options.sampling == "full":
             batch = len(fed.train) if self.pooled else fed.shape.largest
         self.learner = learner_of(model, fed.shape, batch, options.sampling)

@@ -20,7 +20,6 @@ from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, TypeVar, dataclass_transform
 
 from coterie.core.options import Options, chosen, registered
-from coterie.core.schedule import Number, Schedule, at
 from coterie.core.vector import Vector
 from coterie.data.shape import ProblemShape
 from coterie.models.objective import Objective
@@ -135,6 +134,10 @@ class PooledMethod(Method):
         """What the learner begins with; its message after a round takes this one's place."""
         raise NotImplementedError
 
+    def batches(self, cohort: int) -> int:
+        """How many mini-batches of the run one step looks at together."""
+        return cohort
+
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def method(name: str, *, title: str, paper: str) -> Callable[[type[M]], type[M]]:
@@ -145,8 +148,3 @@ def method(name: str, *, title: str, paper: str) -> Callable[[type[M]], type[M]]
 def get_method(name: str, options: dict[str, Any] | None = None) -> Method:
     """A registered method with its options from plain values."""
     return chosen(METHODS, "the method", name, options)
-
-
-def first_value(value: Number | None) -> float:
-    """The largest value a rate takes in the run, for checking conditions: a schedule's at t = 0."""
-    return float(at(value, 0)) if isinstance(value, Schedule) else float(value or 0.0)

@@ -7,7 +7,8 @@ from typing import ClassVar
 from coterie.core.options import option
 from coterie.core.schedule import Number, at
 from coterie.core.vector import Vector
-from coterie.methods.base import Condition, Step, Work, first_value, method
+from coterie.methods.base import Condition, Step, Work, method
+from coterie.methods.conditions import rate
 from coterie.methods.fedavg import FedAvg
 from coterie.methods.fedprox import held_sgd
 from coterie.models.objective import Objective
@@ -88,7 +89,7 @@ class Ditto(FedAvg):
         return [
             Condition(
                 "personal_lr·λ (stability of the personal steps)",
-                first_value(self.personal_lr) * first_value(self.lam),
+                rate(self.personal_lr) * rate(self.lam),
                 2.0,
             )
         ]

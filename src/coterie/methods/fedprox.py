@@ -9,7 +9,8 @@ import jax
 from coterie.core.options import option
 from coterie.core.schedule import Number, at
 from coterie.core.vector import Vector
-from coterie.methods.base import Condition, Step, first_value, method
+from coterie.methods.base import Condition, Step, method
+from coterie.methods.conditions import rate
 from coterie.methods.fedavg import FedAvg
 from coterie.models.objective import Objective
 
@@ -73,7 +74,7 @@ class FedProx(FedAvg):
         return [
             Condition(
                 "lr·prox (stability of the local steps)",
-                first_value(self.lr) * first_value(self.prox),
+                rate(self.lr) * rate(self.prox),
                 2.0,
             )
         ]

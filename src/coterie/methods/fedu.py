@@ -9,7 +9,8 @@ from coterie.core.options import option
 from coterie.core.schedule import Number, at
 from coterie.core.vector import Vector
 from coterie.coupling import merges, penalty
-from coterie.methods.base import Condition, Step, first_value, method
+from coterie.methods.base import Condition, Step, method
+from coterie.methods.conditions import rate
 from coterie.methods.graph import GraphMethod
 from coterie.methods.sgd import LocalSGD
 from coterie.models.objective import Objective
@@ -65,10 +66,24 @@ class Laplacian(GraphMethod, LocalSGD):
 
     def pull(self, own: Any, messages: Any, weights: Any) -> Any:
         if self.mixing == "sum":
-            return penalty.pull(own, messages, weights, self.exponent)
+            return penalty.pull(own, messages, weights, self.exponent, self.size_behind)
         return merges.robust_pull(
-            self.mixing, own, messages, weights, self.exponent, trim=self.trim, clip=self.clip
+            self.mixing,
+            own,
+            messages,
+            weights,
+            self.exponent,
+            trim=self.trim,
+            clip=self.clip,
+            size=self.size_behind,
         )
+
+    def size_behind(self, length: Any) -> Any:
+        """The size of the numbers that a message of this length was computed from.
+
+        For p < 2 what is within their rounding does not pull.
+        """
+        return length
 
     def own_pull(self, own: Any) -> Any:
         """Σ a (own − m) / Σ a = own − the neighbours' mean."""
@@ -102,8 +117,8 @@ class Laplacian(GraphMethod, LocalSGD):
         return 1.0
 
     def conditions(self, template: Vector, laplacian_norm: float) -> list[Condition]:
-        step = first_value(self.lr) * self.R if self.mix_lr is None else first_value(self.mix_lr)
-        value = step * first_value(self.eta) * laplacian_norm * self.stiffness(template)
+        step = rate(self.lr) * self.R if self.mix_lr is None else rate(self.mix_lr)
+        value = step * rate(self.eta) * laplacian_norm * self.stiffness(template)
         return [Condition("μ̃·η·‖L‖ (stability of the mixing step, μ̃ = lr·R)", value, 2.0)]
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax.numpy as jnp
+
 from coterie.core.options import option
 from coterie.core.vector import Vector
 from coterie.coupling import merges
@@ -36,7 +38,8 @@ class GraphProj(Subspace, Laplacian):
 
     With P = I and p = 2 it is FedU. With `hub` a hub carries the messages (dsub numbers up, the
     summed pull of dsub numbers down); without, each client sends to its neighbours and all take
-    part in every round.
+    part in every round. For p < 2 differences within rounding do not pull (as in lp-proj), so that
+    clients which are alike stay so.
     """
 
     p: float = option(2.0, "exponent of the penalty", symbol="p", low=1, static=True)
@@ -61,6 +64,14 @@ class GraphProj(Subspace, Laplacian):
     @property
     def exponent(self) -> float:
         return self.p
+
+    def size_behind(self, length: Any) -> Any:
+        """‖x‖, as far as it can be told from ‖P x‖: rows of P are random and of length 1, so that
+        ‖P x‖² is about ‖x‖² dsub/d; with few rows it may be much less, but x began from a model
+        that all know.
+        """
+        ratio = (self.shape.size / self.drawn.dsub) ** 0.5
+        return jnp.maximum(ratio * length, jnp.sqrt(self.shape.squared_norm()))
 
     def absorb(self, memory: Vector, pull: Any, t: Any) -> Vector:
         return memory - self.mixing_step(t) * self.drawn.back(pull, memory)

@@ -13,7 +13,8 @@ from coterie.core.options import hidden, option
 from coterie.core.schedule import Number, at
 from coterie.core.vector import Vector
 from coterie.data.shape import ProblemShape
-from coterie.methods.base import Condition, Step, first_value, method
+from coterie.methods.base import Condition, Step, method
+from coterie.methods.conditions import rate
 from coterie.methods.sgd import LocalSGD
 from coterie.methods.star import Averaging
 from coterie.models.objective import Objective
@@ -104,5 +105,5 @@ class L2GD(Averaging, LocalSGD):
         return {"personal": self.pulled(memory, received, objective)}
 
     def conditions(self, template: Vector, laplacian_norm: float) -> list[Condition]:
-        value = first_value(self.lr) * self.R * first_value(self.lam)
+        value = rate(self.lr) * self.R * rate(self.lam)
         return [Condition("lr·R·λ (stability of the pull to the mean)", value, 2.0)]

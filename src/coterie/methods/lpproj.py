@@ -10,7 +10,8 @@ from coterie.core.schedule import Number, at
 from coterie.core.vector import Vector
 from coterie.coupling import penalty
 from coterie.methods import inner
-from coterie.methods.base import Condition, Step, Work, first_value, method
+from coterie.methods.base import Condition, Step, Work, method
+from coterie.methods.conditions import hub_gain, rate
 from coterie.methods.star import Averaging
 from coterie.methods.subspace import Subspace
 from coterie.models.objective import Objective
@@ -84,11 +85,13 @@ class LpProjBase(Subspace, Averaging):
     def conditions(self, template: Vector, laplacian_norm: float) -> list[Condition]:
         if self.p != 2:
             return []
-        lam = first_value(self.lam)
-        stiff = first_value(self.personal_lr) * lam * self.squared_norm_of_p(template)
+        lam = rate(self.lam)
+        stiff = rate(self.personal_lr) * lam * self.squared_norm_of_p(template)
+        outer = rate(self.lr) * lam
         return [
             Condition("personal_lr·λ·‖P‖² (stability of the inner steps)", stiff, 2.0),
-            Condition("lr·λ (stability of the steps of w̃)", first_value(self.lr) * lam, 2.0),
+            Condition("lr·λ (stability of the steps of w̃)", outer, 2.0),
+            hub_gain(self.beta, outer, self.local_rounds),
         ]
 
 

@@ -8,7 +8,8 @@ from coterie.core.options import option
 from coterie.core.schedule import Number, at
 from coterie.core.vector import Vector
 from coterie.methods import inner
-from coterie.methods.base import Condition, Step, Work, first_value, method
+from coterie.methods.base import Condition, Step, Work, method
+from coterie.methods.conditions import hub_gain, rate
 from coterie.methods.star import Averaging
 from coterie.models.objective import Objective
 
@@ -138,12 +139,10 @@ class PFedMe(Averaging):
         return Work(self.local_rounds * self.inner_steps, None, self.personal_lr, self.trains)
 
     def conditions(self, template: Vector, laplacian_norm: float) -> list[Condition]:
-        lam = first_value(self.lam)
+        lam = rate(self.lam)
+        inner, outer = rate(self.personal_lr) * lam, rate(self.lr) * lam
         return [
-            Condition(
-                "personal_lr·λ (stability of the inner steps)",
-                first_value(self.personal_lr) * lam,
-                2.0,
-            ),
-            Condition("lr·λ (stability of the steps of w)", first_value(self.lr) * lam, 2.0),
+            Condition("personal_lr·λ (stability of the inner steps)", inner, 2.0),
+            Condition("lr·λ (stability of the steps of w)", outer, 2.0),
+            hub_gain(self.beta, outer, self.local_rounds),
         ]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from coterie.core.options import option
 from coterie.core.vector import Vector
 from coterie.methods.base import PooledMethod, Step, method
 from coterie.methods.sgd import LocalSGD
@@ -19,9 +20,10 @@ class Global(PooledMethod, LocalSGD):
 
     w ← w − μ ∇f̃(w), R times a round, f over the pooled samples.
 
-    A step's batch holds S times the batch size, so that a round looks at as many samples as a
-    cohort of S clients does. The ledger bills every client's training data once, in the first
-    round: that is what pooling costs.
+    By default a step's batch holds S times the batch size B, so that a round looks at as many
+    samples as a cohort of S clients does. With `batch = "single"` it holds B: that is the papers'
+    Global (B = 20 in FedU's tables, R counted in epochs over the pooled data). The ledger bills
+    every client's training data once, in the first round: that is what pooling costs.
 
     ============  ============
     symbol        argument
@@ -31,7 +33,16 @@ class Global(PooledMethod, LocalSGD):
     ============  ============
     """
 
+    batch: str = option(
+        "cohort",
+        "what a step looks at: a mini-batch for every member of a cohort together, or a single one",
+        choices=("cohort", "single"),
+    )
+
     views: ClassVar[tuple[str, ...]] = ("global",)
+
+    def batches(self, cohort: int) -> int:
+        return 1 if self.batch == "single" else cohort
 
     def hub_init(self, template: Vector) -> Vector:
         return template

@@ -12,7 +12,7 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 
 from coterie.core.options import hidden, option
 from coterie.core.vector import Vector
-from coterie.coupling import projection
+from coterie.coupling import penalty, projection
 from coterie.data.shape import ProblemShape
 from coterie.methods.base import Method
 
@@ -83,14 +83,8 @@ class Subspace(Method):
     def difference(self, x: Vector, w: Any, p: float) -> Any:
         """P x − w.
 
-        For p < 2, where ψ_p is steep or jumps at 0, what is within the rounding of P x counts as 0.
-
-        Rows of P have length 1, so the rounding of P x is of the order of eps·‖x‖. Without this,
-        two equal models would be torn apart by the sign of a rounding error, and differently so on
-        different machines; at 0 any value between −1 and 1 is a subgradient of |·|.
+        For p < 2 what is within the rounding of P x counts as 0. Rows of P have length 1, so that
+        is of the order of eps·‖x‖.
         """
         v = self.drawn(x) - w
-        if p >= 2:
-            return v
-        rounding = 16 * jnp.finfo(v.dtype).eps * jnp.sqrt(x.squared_norm())
-        return jnp.where(jnp.abs(v) <= rounding, 0, v)
+        return v if p >= 2 else penalty.beyond_rounding(v, jnp.sqrt(x.squared_norm()))

@@ -20,11 +20,14 @@ ONLY_LAYER = InputLayer(
 
 @model_spec("mlr")
 class LogisticRegression(ModelSpec):
-    """Multinomial logistic regression (softmax of a linear map), with L2: the papers' convex
-    model.
+    """Multinomial logistic regression (softmax of a linear map), with optional L2.
+
+    With `l2` > 0 it is the strongly convex model of the FedU and pFedMe papers. They name no value,
+    and FedU's published code has none (weight_decay = 0), so the default is 0: convex, but not
+    strongly.
     """
 
-    l2: float = option(0.0, "weight of (l2/2)‖w‖² in the loss", low=0)
+    l2: float = option(0.0, "weight of (l2/2)‖w‖² in the loss; 0: none", low=0)
 
     def build(self, input_shape: tuple[int, ...], outputs: int) -> Model:
         inputs = math.prod(input_shape)
@@ -42,7 +45,7 @@ class LogisticRegression(ModelSpec):
 class Linear(ModelSpec):
     """A linear map without intercept, started at zero; for regression."""
 
-    l2: float = option(0.0, "weight of (l2/2)‖w‖² in the loss", low=0)
+    l2: float = option(0.0, "weight of (l2/2)‖w‖² in the loss; 0: none", low=0)
 
     def build(self, input_shape: tuple[int, ...], outputs: int) -> Model:
         inputs = math.prod(input_shape)
@@ -63,7 +66,7 @@ class Perceptron(ModelSpec):
     """
 
     hidden: str = option("100", 'widths of the hidden layers, e.g. "100" or "100,100"')
-    l2: float = option(0.0, "weight of (l2/2)‖w‖² in the loss", low=0)
+    l2: float = option(0.0, "weight of (l2/2)‖w‖² in the loss; 0: none", low=0)
 
     def widths(self) -> list[int]:
         try:

@@ -35,9 +35,10 @@ class Pooled(Exchange):
         return Closed(HubState(own), turns.state, turns.down, turns.finite, jnp.zeros(1, bool))
 
     def bill(self, log: Log, t: int, accounts: Accounts, method: Any) -> Bill:
-        """A pooled step looks at as many samples as one step of each member of a cohort."""
-        everyone = np.arange(len(accounts.data_bytes))
-        gradients = np.where(np.isin(everyone, accounts.members(t)), log.gradients, 0)
+        """A pooled step looks at as many samples as one step of each of these."""
+        everyone, members = np.arange(len(accounts.data_bytes)), accounts.members(t)
+        members = members[: method.batches(len(members))]
+        gradients = np.where(np.isin(everyone, members), log.gradients, 0)
         return Bill(everyone, accounts.data_bytes if t == 0 else 0, 0, gradients)
 
     def newcomer(
