@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from coterie.channel.base import CHANNELS, get_channel
-from coterie.channel.link import LinkKind, open_link, transmit
+from coterie.channel.link import LinkKind, Outgoing, open_link, transmit
 from coterie.channel.sketch import CountSketch
 from coterie.channel.sparse import RandomK, TopK
 from coterie.channel.subspace import RandomSubspace, hadamard, random_signs
