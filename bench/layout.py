@@ -17,8 +17,8 @@ from jax import lax
 
 import coterie
 import speed
-from coterie.engine.simulate import build_model
 from coterie.models.base import get_model
+from coterie.models.build import build_model
 from coterie.models.layers import conv, conv_init
 
 CLIENTS, BATCH, FEATURES, CLASSES = 100, 20, 60, 10
@@ -88,7 +88,7 @@ def main() -> None:
 
     for problem, (count, features, hidden) in speed.PROBLEMS.items():
         fed = speed.federation(count, features)
-        model = build_model(get_model("mlp", {"hidden": "100"}) if hidden else "mlr", fed)
+        model = build_model(get_model("mlp", {"hidden": "100"}) if hidden else "mlr", fed.shape)
         method = coterie.PFedMe(
             lam=15.0, lr=0.005, personal_lr=0.05, local_rounds=20, inner_steps=5
         )

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import coterie
-from coterie.engine.simulate import build_model
 from coterie.methods.inner import descend
+from coterie.models.build import build_model
 
 
 def test_without_a_tolerance_all_steps_are_taken() -> None:
@@ -54,7 +54,7 @@ def test_steps_through_the_gram_matrix_are_plain_steps(
         if name == "linear"
         else coterie.load("digits", clients=4)
     )
-    model = build_model(coterie.get_model(name, options), fed)
+    model = build_model(coterie.get_model(name, options), fed.shape)
     assert model.input_layer is not None
     method = coterie.PFedMe(
         lam=0.7, lr=0.2, personal_lr=0.1, decay=0.02, local_rounds=3, inner_steps=steps

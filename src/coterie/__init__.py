@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from coterie.coupling import graph
     from coterie.coupling.graph import Graph
     from coterie.data import Federation, from_arrays, from_datasets, from_folder, from_table
-    from coterie.engine.simulate import Result, Simulator, simulate, simulate_many
+    from coterie.engine.many import simulate_many
+    from coterie.engine.simulate import Result, Simulator, simulate
     from coterie.engine.training import Training
     from coterie.methods import (
         AFL,
@@ -62,7 +63,8 @@ _WHERE = {
     "coterie.coupling.graph": "Graph",
     "coterie.data": "Federation from_arrays from_datasets from_folder from_table",
     "coterie.engine.training": "Training",
-    "coterie.engine.simulate": "Result Simulator simulate simulate_many",
+    "coterie.engine.many": "simulate_many",
+    "coterie.engine.simulate": "Result Simulator simulate",
     "coterie.core.errors": "CoterieError Diverged InvalidInput",
     "coterie.models": "MODELS Model get_model torch_model",
     "coterie.core.schedule": "InverseSqrt InverseTime Linear SquareRoot",

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from coterie.channel.base import CHANNELS, get_channel
-from coterie.channel.link import Stream, open_link, transmit
+from coterie.channel.link import LinkKind, open_link, transmit
 from coterie.channel.sketch import CountSketch
 from coterie.channel.sparse import RandomK, TopK
 from coterie.channel.subspace import RandomSubspace, hadamard, random_signs
@@ -311,18 +311,15 @@ def test_what_is_kept_for_later_levels_off(name: str) -> None:
     d, rounds = 200, 4000
     made = get_channel(name.split(",")[0], {**REMEMBERING[name], "memory": "errors"})
     update = jnp.asarray(np.random.default_rng(8).standard_normal(d), jnp.float32)
-    stream, nothing = Stream(errors=True, moving=True), jnp.zeros(d)
+    kind, nothing = LinkKind(errors=True, moving=True), jnp.zeros(d)
 
     def once(link: Any, t: Any) -> tuple[Any, Any]:
-        link = transmit(
-            stream, made, link, update, nothing, jax.random.fold_in(jax.random.key(1), t), t
-        ).link
+        key = jax.random.fold_in(jax.random.key(1), t)
+        link = transmit(kind, made, link, Outgoing(update, nothing, key, t)).link
         return link, jnp.linalg.norm(link.private.error)
 
     left = np.asarray(
-        jax.jit(
-            lambda: jax.lax.scan(once, open_link(stream, made, nothing), jnp.arange(rounds))[1]
-        )()
+        jax.jit(lambda: jax.lax.scan(once, open_link(kind, made, nothing), jnp.arange(rounds))[1])()
     )
     assert np.isfinite(left).all()
     assert left[rounds // 2 :].mean() < 1.25 * left[rounds // 4 : rounds // 2].mean()

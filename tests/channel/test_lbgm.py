@@ -11,8 +11,9 @@ import pytest
 
 import coterie
 from coterie import Federation
+from coterie.channel.ends import Sender
 from coterie.channel.lbgm import LBGM
-from coterie.channel.link import Sender, downlink
+from coterie.channel.link import star_down
 from coterie.core.errors import InvalidInput
 
 D = 12
@@ -126,8 +127,8 @@ def test_a_whole_copy_is_billed_as_long_as_it_is(ragged: Federation) -> None:
     result = coterie.simulate(
         coterie.FedAvg(local_steps=1), ragged, channel=channel, rounds=8, eval_every=8, cohort=2
     )
-    hub = result.simulator.centre
-    sender = Sender(downlink(channel, "star"), channel, hub.state, hub.stream)
+    hub = result.simulator.hub_state
+    sender = Sender(star_down(channel), channel, hub.own, hub.link)
     whole, each = len(sender.resend()), 2 + 1 + 15 * 4
     assert whole == 2 + 2 * 15 * 4
     last, billed = np.full(5, -1), []

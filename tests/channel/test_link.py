@@ -13,19 +13,19 @@ from hypothesis import strategies as st
 
 from coterie import InvalidInput
 from coterie.channel import CHANNELS, PLAIN, Channel, get_channel
+from coterie.channel.ends import OutOfStep, Receiver, Sender
 from coterie.channel.link import (
     HEADER,
-    OutOfStep,
-    Receiver,
-    Sender,
-    Stream,
+    LinkKind,
+    Outgoing,
+    graph_up,
     open_link,
+    star_up,
     transmit,
-    uplink,
 )
 
 START = {"b": jnp.zeros(3), "w": jnp.arange(12.0).reshape(3, 4)}
-OVER_COPIES = Stream(copies=True)
+OVER_COPIES = LinkKind(copies=True)
 SMALL = {
     "top-k": {"k": 2},
     "random-k": {"k": 2},
@@ -64,21 +64,23 @@ def same(a: Any, b: Any) -> bool:
 @pytest.mark.parametrize("name", CHANNELS)
 def test_a_wire_gives_what_a_compiled_round_gives(name: str, exchange: str) -> None:
     c = channel(name)
-    stream = uplink(c, exchange)
+    kind = star_up(c) if exchange == "star" else graph_up(c)
     reference = jax.tree.map(lambda leaf: leaf + 0.5, START) if exchange == "star" else None
-    first = jax.tree.map(jnp.zeros_like, START) if stream.moving else START
+    first = jax.tree.map(jnp.zeros_like, START) if kind.moving else START
     sender, receiver, link = (
-        Sender(stream, c, first),
-        Receiver(stream, c, first),
-        open_link(stream, c, first),
+        Sender(kind, c, first),
+        Receiver(kind, c, first),
+        open_link(kind, c, first),
     )
     for t, message in enumerate(messages(4)):
-        wire = sender.send(message, reference, key(t), t)
-        got = receiver.receive(wire, reference, key(t), t)
-        sent = compiled(stream, c, link, message, reference, key(t), t)
+        out = Outgoing(message, reference, key(t), t)
+        wire, arrived = sender.send(out)
+        got = receiver.receive(wire, out)
+        sent = compiled(kind, c, link, out)
         link = sent.link
         assert len(wire) == int(sent.bytes)
         assert same(got, sent.arrived)
+        assert same(arrived, got)
         if link != ():
             assert same(sender.link, link)
             assert same(receiver.public, link.public)
@@ -86,18 +88,11 @@ def test_a_wire_gives_what_a_compiled_round_gives(name: str, exchange: str) -> N
 
 def test_copies_of_everything_are_the_message_bit_for_bit() -> None:
     c = PLAIN.replace(memory="copies")
-    for stream in (OVER_COPIES, Stream(copies=True, moving=True)):
-        link = open_link(stream, c, START)
+    for kind in (OVER_COPIES, LinkKind(copies=True, moving=True)):
+        link = open_link(kind, c, START)
         for t, message in enumerate(messages(3)):
-            sent = transmit(
-                stream,
-                c,
-                link,
-                message,
-                jax.tree.map(lambda leaf: leaf * 0.3 + 1, START),
-                key(t),
-                t,
-            )
+            reference = jax.tree.map(lambda leaf: leaf * 0.3 + 1, START)
+            sent = transmit(kind, c, link, Outgoing(message, reference, key(t), t))
             link = sent.link
             assert same(sent.arrived, message)
             assert sent.bytes == 60 + HEADER
@@ -111,9 +106,13 @@ def test_what_is_cut_off_is_sent_later() -> None:
     c = get_channel("delta", {"k": 3, "values": "full"})
     link = open_link(OVER_COPIES, c, START)
     for t in range(5):
-        sent = transmit(OVER_COPIES, c, link, target, None, key(t), t)
+        sent = transmit(OVER_COPIES, c, link, Outgoing(target, key=key(t), t=t))
         link = sent.link
         assert same(sent.arrived, target) == (t == 4)
+
+
+def told(t: int, message: Any = None) -> Outgoing:
+    return Outgoing(message, key=key(t), t=t)
 
 
 def pair(name: str = "delta") -> tuple[Sender, Receiver]:
@@ -122,40 +121,40 @@ def pair(name: str = "delta") -> tuple[Sender, Receiver]:
 
 def test_a_repeated_message_is_told_and_changes_nothing() -> None:
     sender, receiver = pair()
-    wires = [sender.send(m, key=key(t), t=t) for t, m in enumerate(messages(3))]
-    receiver.receive(wires[0], key=key(0))
+    wires = [sender.send(told(t, m))[0] for t, m in enumerate(messages(3))]
+    receiver.receive(wires[0], told(0))
     before = receiver.public
     with pytest.raises(OutOfStep, match="message 1 came twice") as caught:
-        receiver.receive(wires[0], key=key(0))
+        receiver.receive(wires[0], told(0))
     assert caught.value.repeated
     assert same(receiver.public, before)
-    receiver.receive(wires[1], key=key(1))
-    receiver.receive(wires[2], key=key(2))
+    receiver.receive(wires[1], told(1))
+    receiver.receive(wires[2], told(2))
     assert same(receiver.public, sender.link.public)
 
 
 def test_a_lost_message_is_told_and_a_whole_copy_mends_it() -> None:
     sender, receiver = pair()
     walk = messages(6)
-    wires = [sender.send(m, key=key(t), t=t) for t, m in enumerate(walk[:3])]
-    receiver.receive(wires[0], key=key(0))
+    wires = [sender.send(told(t, m))[0] for t, m in enumerate(walk[:3])]
+    receiver.receive(wires[0], told(0))
     before = receiver.public
     with pytest.raises(
         OutOfStep, match="message 3 came after message 1: one or more in between were lost"
     ) as caught:
-        receiver.receive(wires[2], key=key(2))
+        receiver.receive(wires[2], told(2))
     assert not caught.value.repeated
     assert same(receiver.public, before)
     whole = sender.resend()
     assert len(whole) == HEADER + 60
-    arrived = receiver.receive(whole)
+    arrived = receiver.receive(whole, told(3))
     assert same(receiver.public, sender.link.public)
     np.testing.assert_array_equal(
         np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(arrived)]),
         sender.link.public.copy,
     )
     for t in range(3, 6):
-        receiver.receive(sender.send(walk[t], key=key(t), t=t), key=key(t), t=t)
+        receiver.receive(sender.send(told(t, walk[t]))[0], told(t))
         assert same(receiver.public, sender.link.public)
 
 
@@ -175,7 +174,7 @@ def test_whatever_happens_to_messages_the_ends_never_drift(fates: list[str], nam
     sender, receiver = pair(name)
     walk, late = messages(len(fates)), None
     for t, (fate, message) in enumerate(zip(fates, walk, strict=True)):
-        wire = sender.send(message, key=key(t), t=t)
+        wire = sender.send(told(t, message))[0]
         bad = False
         for arriving in {
             "arrives": [wire],
@@ -187,7 +186,7 @@ def test_whatever_happens_to_messages_the_ends_never_drift(fates: list[str], nam
         }[fate]:
             before = receiver.public
             try:
-                receiver.receive(arriving, key=key(t), t=t)
+                receiver.receive(arriving, told(t))
             except OutOfStep as trouble:
                 bad = bad or not trouble.repeated
                 assert same(receiver.public, before)
@@ -203,7 +202,7 @@ def test_whatever_happens_to_messages_the_ends_never_drift(fates: list[str], nam
                 "lost",
                 "late",
             ), "the receiver does not know that something is missing"
-            receiver.receive(sender.resend())
+            receiver.receive(sender.resend(), told(t))
             assert same(receiver.public, sender.link.public)
 
 
@@ -217,5 +216,5 @@ def test_versions_go_round() -> None:
             sender.link = sender.link._replace(public=public)
         else:
             receiver.public = public
-    receiver.receive(sender.send(messages(1)[0], key=key(0)), key=key(0))
+    receiver.receive(sender.send(told(0, messages(1)[0]))[0], told(0))
     assert int(receiver.public.version) == 0

@@ -15,10 +15,11 @@ import pytest
 import coterie
 from coterie import Federation
 from coterie.channel import get_channel
-from coterie.channel.link import HEADER, Receiver, Sender, Stream
-from coterie.engine.reference import simulate_loop
+from coterie.channel.ends import Receiver, Sender
+from coterie.channel.link import HEADER, LinkKind, Outgoing
+from coterie.engine.reference import simulate_slowly
 
-OVER_COPIES = Stream(copies=True)
+OVER_COPIES = LinkKind(copies=True)
 
 
 def turns(**more: Any) -> Any:
@@ -61,7 +62,7 @@ def test_coordinates_take_no_bytes() -> None:
     """MLR on HAR, d = 3,372: 67 numbers of four bits, a scale and a version."""
     c = turns(share=0.02, values="int4")
     sender = Sender(OVER_COPIES, c, jnp.zeros(3372))
-    assert len(sender.send(jnp.ones(3372), t=0)) == HEADER + 2 + 34
+    assert len(sender.send(Outgoing(jnp.ones(3372)))[0]) == HEADER + 2 + 34
 
 
 def test_what_stands_still_arrives_whole_after_a_cycle_and_both_ends_agree() -> None:
@@ -72,7 +73,8 @@ def test_what_stands_still_arrives_whole_after_a_cycle_and_both_ends_agree() -> 
         Receiver(OVER_COPIES, c, jnp.zeros(16)),
     )
     for t in range(4):
-        got = receiver.receive(sender.send(target, t=t), t=t)
+        out = Outgoing(target, t=t)
+        got = receiver.receive(sender.send(out)[0], out)
         assert np.asarray(got).tobytes() == np.asarray(sender.link.public.copy).tobytes()
         assert bool(jnp.all(got == target)) == (t == 3)
 
@@ -107,7 +109,7 @@ def test_compiled_rounds_equal_one_client_at_a_time_over_real_bytes(
     ring, c = coterie.graph.ring(5, 0.7), turns(k=4, values="int4")
     fast, slow = (
         run(method, ragged, graph=ring, channel=c, **options)
-        for run in (coterie.simulate, simulate_loop)
+        for run in (coterie.simulate, simulate_slowly)
     )
     np.testing.assert_allclose(flat(fast), flat(slow), rtol=1e-9, atol=1e-11)
     np.testing.assert_array_equal(fast.ledger.rows(), slow.ledger.rows())

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 import coterie
 from coterie import METHODS, Graph, Method, Model, Result
 from coterie.core.randomness import Role, cohort, stream
+from coterie.engine.exchange import exchange_of
 from coterie.models.layers import dense_first
 
 NAMES = sorted(METHODS)
@@ -112,7 +113,7 @@ def variant(label: str) -> Method:
 
 def samples_cohorts(method: Method) -> bool:
     """Whether S < N is allowed: not without a hub."""
-    return method.exchange != "graph" or method.hub_between
+    return exchange_of(method).kind != "graph" or method.hub_between
 
 
 def uneven_graph(clients: int = 5) -> Graph:

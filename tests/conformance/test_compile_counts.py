@@ -21,6 +21,7 @@ from conformance_cases import (
 import coterie
 from coterie import METHODS, Federation, Method
 from coterie.core.compilation import Compilations
+from coterie.engine.exchange import exchange_of
 
 # Options that are nothing by default need a value before a second value can be compared with it;
 # together, to need one program only.
@@ -29,7 +30,7 @@ GIVEN = {"mix_lr": 0.3, "tolerance": 0.02, "head_lr": 0.2}
 
 def run(method: Method, federation: Federation, model: Any = None, **more: Any) -> int:
     options = {**(SAMPLED if samples_cohorts(method) else TRAINING), **more}
-    graph = uneven_graph() if method.exchange == "graph" else None
+    graph = uneven_graph() if exchange_of(method).kind == "graph" else None
     with Compilations() as compilations:
         coterie.simulate(method, federation, model or model_for(method), graph=graph, **options)
     return compilations.count

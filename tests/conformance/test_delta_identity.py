@@ -22,19 +22,20 @@ import coterie
 from coterie import Federation
 from coterie.channel import PLAIN
 from coterie.channel.link import HEADER
+from coterie.engine.exchange import exchange_of
 
 COPIES = PLAIN.replace(memory="copies", down=True)
 
 
 @pytest.mark.parametrize(
-    "name", thinned(n for n in NAMES if coterie.METHODS[n]().exchange in ("star", "graph"))
+    "name", thinned(n for n in NAMES if exchange_of(coterie.METHODS[n]()).kind in ("star", "graph"))
 )
 def test_public_copies_of_everything_change_no_bit(name: str, ragged: Federation) -> None:
     method = small(
         name, **({"neighbours": "all"} if "neighbours" in coterie.METHODS[name].public() else {})
     )
     options = SAMPLED if samples_cohorts(method) else TRAINING
-    graph = uneven_graph() if method.exchange == "graph" else None
+    graph = uneven_graph() if exchange_of(method).kind == "graph" else None
     without = coterie.simulate(method, ragged, model_for(method), graph=graph, **options)
     through = coterie.simulate(
         method, ragged, model_for(method), graph=graph, channel=COPIES, **options
@@ -56,7 +57,7 @@ def test_public_copies_of_everything_change_no_bit(name: str, ragged: Federation
         * (plain[:, 2] > 0)
         * (
             1
-            if method.hub_between or method.exchange == "star"
+            if method.hub_between or exchange_of(method).kind == "star"
             else uneven_graph().degrees[plain[:, 1]]
         )
     )

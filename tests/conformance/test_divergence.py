@@ -14,7 +14,8 @@ from conformance_cases import NAMES, cohorts, small, thinned, uneven_graph
 
 import coterie
 from coterie import Diverged, Federation, Method
-from coterie.engine.reference import simulate_loop
+from coterie.engine.exchange import exchange_of
+from coterie.engine.reference import simulate_slowly
 
 EXACT: dict[str, Any] = {"rounds": 50, "eval_every": 10, "sampling": "full", "precision": "float64"}
 BAD = 2
@@ -33,7 +34,7 @@ def scaled(linear: Federation, factor: float) -> Federation:
 
 
 def run(method: Method, federation: Federation, **options: Any) -> Any:
-    graph = uneven_graph(4) if method.exchange == "graph" else None
+    graph = uneven_graph(4) if exchange_of(method).kind == "graph" else None
     return coterie.simulate(method, federation, "linear", graph=graph, **{**EXACT, **options})
 
 
@@ -51,7 +52,7 @@ def test_a_client_that_overflows_is_named_in_the_first_bad_round(
     error = caught.value
     assert (error.method, error.round) == (method.title, 1)
     # Where all data is in one place, nobody knows whose it was.
-    pooled = method.exchange == "pooled"
+    pooled = exchange_of(method).kind == "pooled"
     assert error.clients == ([] if pooled else [BAD])
     where = "in the shared model" if pooled else f"from client {BAD}"
     assert str(error).startswith(f"{method.title} diverged in round 1: NaN or infinity {where}")
@@ -98,7 +99,7 @@ def test_an_overflow_in_the_mixing_is_reported_in_its_own_round_even_if_it_is_th
     name: str, rounds: int, linear: Federation
 ) -> None:
     method = method_of(name).replace(eta=1e308, mix_lr=1e10)
-    for back_end in (simulate_loop, coterie.simulate):
+    for back_end in (simulate_slowly, coterie.simulate):
         with pytest.raises(Diverged) as caught:
             back_end(method, linear, "linear", graph=uneven_graph(4), **{**EXACT, "rounds": rounds})
         assert caught.value.round == 1
@@ -123,7 +124,7 @@ def test_the_broken_step_size_condition_is_named(
 
 def test_both_back_ends_report_the_same(linear: Federation) -> None:
     reports = []
-    for back_end in (coterie.simulate, simulate_loop):
+    for back_end in (coterie.simulate, simulate_slowly):
         with pytest.raises(Diverged) as caught:
             back_end(
                 method_of("fedu"), scaled(linear, 1e30), "linear", graph=uneven_graph(4), **EXACT

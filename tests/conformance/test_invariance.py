@@ -31,11 +31,12 @@ import coterie
 from coterie import Federation, Graph, Method, Result, Training
 from coterie.channel import PLAIN, Channel
 from coterie.data.federation import Split, pack
+from coterie.engine.exchange import exchange_of
 from coterie.engine.simulate import Simulator, drive
 
 
 def graph_of(method: Method) -> Graph | None:
-    return uneven_graph() if method.exchange == "graph" else None
+    return uneven_graph() if exchange_of(method).kind == "graph" else None
 
 
 def options_of(method: Method) -> dict[str, Any]:
@@ -78,7 +79,7 @@ def test_permuting_clients_permutes_results(label: str, ragged: Federation) -> N
         b.snapshots[-1].scores["test"].loss,
         rtol=1e-9,
     )
-    if method.exchange in ("none", "graph"):
+    if exchange_of(method).kind in ("alone", "graph"):
         assert not np.allclose(flat_models(a)[order], flat_models(a)), (
             "all clients are alike, so this test could not fail"
         )
@@ -96,7 +97,7 @@ def test_same_seed_gives_the_same_bits_and_another_seed_another_result(
     first, again, other = run(3), run(3), run(4)
     assert_same_bits(first, again)
     assert not np.allclose(flat_models(first), flat_models(other), rtol=1e-3)
-    if "cohort" in options and not method.trains_all and method.exchange != "pooled":
+    if "cohort" in options and not method.trains_all and exchange_of(method).kind != "pooled":
         assert not np.array_equal(first.ledger.rows()[:, 1], other.ledger.rows()[:, 1]), (
             "another seed must sample other cohorts"
         )
@@ -161,7 +162,7 @@ def test_stale_neighbours_count_once_when_states_live_on_the_host(
     graph = coterie.graph.ring(federation.clients)
     options = {**TRAINING, "rounds": 8, "cohort": 2}
     device = coterie.simulate(method, federation, graph=graph, **options)
-    assert (device.simulator.coupled.dense is not None) == (kind == "dense")
+    assert (device.simulator.setting.graph.dense is not None) == (kind == "dense")
     host = coterie.simulate(method, federation, graph=graph, **options, store="host")
     assert_alike(device, host, rtol=1e-10, atol=1e-12)
 
@@ -210,7 +211,8 @@ def test_several_seeds_or_values_at_once_equal_one_by_one(
 
 
 @pytest.mark.parametrize(
-    "name", [n for n in NAMES if samples_cohorts(small(n)) and small(n).exchange != "pooled"]
+    "name",
+    [n for n in NAMES if samples_cohorts(small(n)) and exchange_of(small(n)).kind != "pooled"],
 )
 def test_every_method_sees_the_same_cohorts_and_takes_as_many_gradients_as_it_says(
     name: str, ragged: Federation

@@ -19,7 +19,7 @@ from conformance_cases import (
 import coterie
 from coterie import Federation
 from coterie.channel import Identity
-from coterie.engine.rounds import objective_of
+from coterie.engine.exchange import exchange_of
 
 
 @pytest.mark.parametrize("label", thinned(VARIANTS))
@@ -27,7 +27,7 @@ def test_the_bill_is_the_sum_of_encoded_messages(label: str, ragged: Federation)
     method = variant(label)
     hub = samples_cohorts(method)
     options = SAMPLED if hub else TRAINING
-    graph = uneven_graph() if method.exchange == "graph" else None
+    graph = uneven_graph() if exchange_of(method).kind == "graph" else None
     result = coterie.simulate(method, ragged, model_for(method), graph=graph, **options)
     simulator, n, rounds = result.simulator, ragged.clients, options["rounds"]
     up, down = np.zeros((rounds, n), int), np.zeros((rounds, n), int)
@@ -35,22 +35,20 @@ def test_the_bill_is_the_sum_of_encoded_messages(label: str, ragged: Federation)
     with simulator.precision():
         received = simulator.method.broadcast(simulator.hub, 0)
         memory = simulator.method.client_init(simulator.template)
-        step = simulator.method.local(
-            received, memory, objective_of(simulator.spec, simulator.data, 0, 0, 0)
-        )
+        step = simulator.method.local(received, memory, simulator.now().objective(0))
         size = len(Identity().encode(step.message))
         broadcast = len(Identity().encode(received))
     neighbours = [len(graph.neighbours(k)[0]) for k in range(n)] if graph else []
     for t in range(rounds):
         members = cohorts(0, rounds, n, 3)[t] if hub else np.arange(n)
-        if method.exchange == "star":
+        if exchange_of(method).kind == "star":
             up[t, members] = size
             down[t, np.arange(n) if method.trains_all else members] = broadcast
-        elif method.exchange == "graph" and method.hub_between:
+        elif exchange_of(method).kind == "graph" and method.hub_between:
             up[t, members] = down[t, members] = size
-        elif method.exchange == "graph":
+        elif exchange_of(method).kind == "graph":
             up[t] = down[t] = np.array(neighbours) * size
-        elif method.exchange == "pooled" and t == 0:
+        elif exchange_of(method).kind == "pooled" and t == 0:
             for k in range(n):
                 x, y = ragged.train.client(k)
                 up[t, k] = len(Identity().encode((x.astype(options["precision"]), y)))
@@ -68,7 +66,7 @@ def test_the_bill_is_the_sum_of_encoded_messages(label: str, ragged: Federation)
         "gradients": rows[:, 4].sum(),
     }
     assert result.snapshots[-1].up == up.sum()
-    assert (up.sum() > 0) == (method.exchange != "none")
+    assert (up.sum() > 0) == (exchange_of(method).kind != "alone")
 
 
 @pytest.mark.parametrize(
@@ -84,7 +82,7 @@ def test_the_bill_is_the_sum_of_encoded_messages(label: str, ragged: Federation)
 )
 def test_messages_have_d_or_dsub_numbers(label: str, numbers: int, ragged: Federation) -> None:
     method = variant(label)
-    graph = uneven_graph() if method.exchange == "graph" else None
+    graph = uneven_graph() if exchange_of(method).kind == "graph" else None
     result = coterie.simulate(method, ragged, model_for(method), graph=graph, **SAMPLED)
     rows = result.ledger.rows()
     assert set(rows[:, 2]) - {0} == {numbers * 8}

@@ -20,7 +20,8 @@ from conformance_cases import (
 
 import coterie
 from coterie import Federation
-from coterie.engine.reference import simulate_loop
+from coterie.engine.exchange import exchange_of
+from coterie.engine.reference import simulate_slowly
 
 # float64 rounding (1e-16) times a few dozen steps; anything algorithmic is off by 1e-3 or more.
 TIGHT = {"rtol": 1e-10, "atol": 1e-12}
@@ -62,9 +63,9 @@ def test_vectorised_equals_one_client_at_a_time(
     if cohort == "full" and label not in ("fedavg", "fedu") and samples_cohorts(method):
         pytest.skip("tested with a sampled cohort, which includes all that a full one does")
     options = SAMPLED if cohort == "sampled" else TRAINING
-    graph = uneven_graph() if method.exchange == "graph" else None
+    graph = uneven_graph() if exchange_of(method).kind == "graph" else None
     fast = coterie.simulate(method, ragged, model_for(method), graph=graph, **options)
-    slow = simulate_loop(method, ragged, model_for(method), graph=graph, **options)
+    slow = simulate_slowly(method, ragged, model_for(method), graph=graph, **options)
     assert_alike(fast, slow, **TIGHT)
 
 
@@ -79,10 +80,10 @@ def test_vectorised_equals_one_client_at_a_time(
 def test_other_batch_rules_agree_too(name: str, sampling: str, ragged: Federation) -> None:
     method = small(name)
     options = {**SAMPLED, "sampling": sampling, "train_metrics": True}
-    graph = uneven_graph() if method.exchange == "graph" else None
+    graph = uneven_graph() if exchange_of(method).kind == "graph" else None
     assert_alike(
         coterie.simulate(method, ragged, graph=graph, **options),
-        simulate_loop(method, ragged, graph=graph, **options),
+        simulate_slowly(method, ragged, graph=graph, **options),
         **TIGHT,
     )
 
@@ -104,8 +105,10 @@ def test_a_sparse_graph_kept_as_a_table_agrees(
     options = {**TRAINING, **({"cohort": 6} if samples_cohorts(method) else {})}
     graph = coterie.graph.from_matrix(a / 10)
     fast = coterie.simulate(method, wide, graph=graph, **options)
-    assert fast.simulator.coupled.dense is None, "this graph should be sparse enough for a table"
-    assert_alike(fast, simulate_loop(method, wide, graph=graph, **options), **TIGHT)
+    assert fast.simulator.setting.graph.dense is None, (
+        "this graph should be sparse enough for a table"
+    )
+    assert_alike(fast, simulate_slowly(method, wide, graph=graph, **options), **TIGHT)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +123,7 @@ def test_few_clients_at_once_gives_the_same_as_all_at_once(
     name: str, more: dict[str, object], at_once: int, ragged: Federation
 ) -> None:
     method = small(name, **more)
-    graph = uneven_graph() if method.exchange == "graph" else None
+    graph = uneven_graph() if exchange_of(method).kind == "graph" else None
     whole = coterie.simulate(method, ragged, graph=graph, **SAMPLED)
     parts = coterie.simulate(
         method, ragged, graph=graph, **SAMPLED, clients_at_once=at_once, eval_at_once=at_once
@@ -138,7 +141,7 @@ def test_schedules_agree(ragged: Federation) -> None:
     options = {**SAMPLED, "batch_schedule": {"kind": "sqrt", "scale": 1.5}}
     fast, slow = (
         coterie.simulate(method, ragged, **options),
-        simulate_loop(method, ragged, **options),
+        simulate_slowly(method, ragged, **options),
     )
     assert_alike(fast, slow, **TIGHT)
     plain = coterie.simulate(small("pfedme", lr=0.2, lam=0.5, tolerance=1.0), ragged, **SAMPLED)

@@ -27,7 +27,9 @@ from coterie.runs.checkpoint import Checkpoints
 def simulator(name: str, store: str, ragged: Federation, folder: Path) -> coterie.Simulator:
     method = small(name)
     options = coterie.Training(**(SAMPLED if samples_cohorts(method) else TRAINING), store=store)
-    return coterie.Simulator(method, ragged, model_for(method), options, uneven_graph(), folder)
+    return coterie.Simulator(
+        method, ragged, model_for(method), options, uneven_graph(), folder=folder
+    )
 
 
 def run_to(sim: coterie.Simulator, t: int) -> None:
@@ -36,7 +38,7 @@ def run_to(sim: coterie.Simulator, t: int) -> None:
 
 
 def bits(sim: coterie.Simulator) -> tuple[bytes, bytes]:
-    hub = b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(sim.centre))
+    hub = b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(sim.hub_state))
     return hub, sim.store.packed(np.arange(5)).tobytes()
 
 

@@ -12,6 +12,7 @@ from conformance_cases import NAMES, flat_models, samples_cohorts, small, uneven
 
 import coterie
 from coterie import METHODS, Federation, Method, Result
+from coterie.engine.exchange import exchange_of
 
 COUPLED = [name for name in NAMES if METHODS[name].strength]
 EXACT: dict[str, Any] = {"rounds": 50, "eval_every": 50, "sampling": "full", "precision": "float64"}
@@ -23,7 +24,7 @@ def linear() -> Federation:
 
 
 def run(method: Method, linear: Federation, **options: Any) -> Result:
-    graph = uneven_graph(4) if method.exchange == "graph" else None
+    graph = uneven_graph(4) if exchange_of(method).kind == "graph" else None
     return coterie.simulate(method, linear, "linear", graph=graph, **{**EXACT, **options})
 
 

@@ -15,6 +15,7 @@ import coterie
 from coterie import Federation, InvalidInput, Method, Training
 from coterie.cli.main import app
 from coterie.engine.adapt import adapt, neighbour_weights
+from coterie.engine.exchange import exchange_of
 from coterie.engine.simulate import Simulator
 
 EXACT: dict[str, Any] = {"sampling": "full", "precision": "float64", "rounds": 20, "eval_every": 20}
@@ -26,7 +27,7 @@ def linear() -> Federation:
 
 
 def trained(method: Method, federation: Federation) -> Simulator:
-    graph = coterie.graph.ring(4, 0.5) if method.exchange == "graph" else None
+    graph = coterie.graph.ring(4, 0.5) if exchange_of(method).kind == "graph" else None
     return coterie.simulate(
         method, federation.subset(np.arange(4)), "linear", graph=graph, **EXACT
     ).simulator
@@ -55,6 +56,42 @@ def test_pfedme_newcomer_reaches_the_prox_of_w(linear: Federation) -> None:
     )
     w = np.asarray(sim.hub.leaves[0]).reshape(-1)
     np.testing.assert_allclose(theta, (b * best + lam * w) / (b + lam), rtol=1e-8)
+
+
+def test_a_newcomer_without_neighbours_trains_alone(linear: Federation) -> None:
+    """On a graph without edges there is no mean of neighbours to begin from."""
+    apart = coterie.graph.from_matrix(np.zeros((4, 4)))
+    four = linear.subset(np.arange(4))
+    sim = coterie.simulate(coterie.FedU(), four, "linear", graph=apart, **EXACT).simulator
+    found = adapt(sim, linear.subset(np.array([4])), rounds=300)
+    model = np.asarray(found.models["personal"].leaves[0]).reshape(-1)
+    np.testing.assert_allclose(model, linear.facts["least_squares"][4], rtol=1e-6)
+
+
+def test_a_newcomer_that_blows_up_is_told(linear: Federation) -> None:
+    sim = trained(coterie.PFedMe(local_rounds=1, inner_steps=2), linear)
+    wild = linear.subset(np.array([4])).astype(np.float64)
+    wild.train.x[:] *= 1e200
+    with pytest.raises(coterie.Diverged, match="for newcomers"):
+        adapt(sim, wild, rounds=3)
+
+
+def test_with_full_batches_a_large_newcomer_uses_all_its_rows() -> None:
+    """A newcomer with more rows than every member: its least squares are over all of them."""
+    rng = np.random.default_rng(3)
+    sizes = [3, 3, 12]
+    owner = np.repeat(np.arange(3), sizes)
+    x = rng.standard_normal((18, 2))
+    y = x @ np.array([1.0, -2.0]) + rng.standard_normal(18)
+    fed = coterie.from_arrays("uneven", x, y, owner, task="regression", validation=0.0, test=0.0)
+    members, newcomer = fed.subset(np.arange(2)), fed.subset(np.array([2]))
+    method = coterie.Local(lr=0.3, local_steps=1)
+    sim = coterie.simulate(method, members, "linear", **{**EXACT, "rounds": 1}).simulator
+    found = adapt(sim, newcomer, rounds=400)
+    flat = np.concatenate([np.asarray(a).reshape(-1) for a in found.models["personal"].leaves])
+    rows = newcomer.train.x
+    exact = np.linalg.lstsq(rows, newcomer.train.y, rcond=None)[0]
+    np.testing.assert_allclose(flat[-2:], exact, rtol=1e-4)
 
 
 def test_lp_proj_newcomer_is_held_in_the_subspace_only(linear: Federation) -> None:

@@ -15,7 +15,7 @@ import coterie
 from coterie import Federation, InvalidInput, Result, Training
 from coterie.channel import CHANNELS, Channel, get_channel
 from coterie.channel.link import HEADER
-from coterie.engine.reference import simulate_loop
+from coterie.engine.reference import simulate_slowly
 from coterie.engine.simulate import Simulator
 from coterie.runs.checkpoint import Checkpoints
 
@@ -76,7 +76,7 @@ def test_star_over_every_channel_equals_one_by_one(name: str, ragged: Federation
     method = coterie.FedAvg(lr=0.1, local_steps=2)
     fast, slow = (
         run(method, ragged, channel=channel(name), **OPTIONS)
-        for run in (coterie.simulate, simulate_loop)
+        for run in (coterie.simulate, simulate_slowly)
     )
     alike(fast, slow)
     assert not np.allclose(
@@ -89,7 +89,7 @@ def test_graph_over_every_channel_equals_one_by_one(name: str, ragged: Federatio
     method = coterie.FedU(lr=0.1, local_steps=2, eta=0.3, neighbours="all")
     fast, slow = (
         run(method, ragged, graph=ring(), channel=channel(name), **OPTIONS)
-        for run in (coterie.simulate, simulate_loop)
+        for run in (coterie.simulate, simulate_slowly)
     )
     alike(fast, slow)
 
@@ -120,7 +120,7 @@ def test_the_delta_channel_both_ways_equals_one_by_one(
     options, through = {**OPTIONS, **more}, channel("delta", k=2, memory=memory)
     fast, slow = (
         run(method, ragged, graph=ring(), channel=through, **options)
-        for run in (coterie.simulate, simulate_loop)
+        for run in (coterie.simulate, simulate_slowly)
     )
     alike(fast, slow)
 
@@ -182,7 +182,9 @@ def test_a_client_that_missed_messages_pays_for_them_when_it_comes_back(ragged: 
 
 def simulator(ragged: Federation, method: coterie.Method, folder: Path) -> Simulator:
     options = Training.from_config({**OPTIONS, "rounds": 6, "cohort": 2, "store": "file"})
-    return Simulator(method, ragged, "mlr", options, ring(), folder, channel("delta"))
+    return Simulator(
+        method, ragged, "mlr", options, ring(), folder=folder, channel=channel("delta")
+    )
 
 
 def test_what_has_not_reached_the_clients_is_not_forgotten(ragged: Federation) -> None:
@@ -196,7 +198,7 @@ def test_what_has_not_reached_the_clients_is_not_forgotten(ragged: Federation) -
     with simulator.precision():
         moved = simulator.hub.map(lambda leaf: leaf + 1.0)
         expected = moved.map(np.array).flat()  # a round reuses the memory of what it is given
-        simulator.centre = simulator.centre._replace(state=moved)
+        simulator.hub_state = simulator.hub_state._replace(own=moved)
         simulator.advance(1)
         np.testing.assert_allclose(simulator.hub.flat(), expected, rtol=1e-12)
 
@@ -226,7 +228,9 @@ def test_links_are_part_of_checkpoints(
         second.advance(6)
     everyone = np.arange(5)
     assert second.store.packed(everyone).tobytes() == whole.store.packed(everyone).tobytes()
-    for a, b in zip(jax.tree.leaves(second.centre), jax.tree.leaves(whole.centre), strict=True):
+    for a, b in zip(
+        jax.tree.leaves(second.hub_state), jax.tree.leaves(whole.hub_state), strict=True
+    ):
         assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
     np.testing.assert_array_equal(second.ledger.rows()[-4:], whole.ledger.rows()[-4:])
     assert second.ledger.totals() == whole.ledger.totals()

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coterie import Federation, Training, load, simulate
+from coterie import Federation, Method, Training, load, simulate
 from coterie.core.errors import InvalidInput
 from coterie.coupling.graph import complete, from_matrix, ring
 from coterie.engine.simulate import Simulator, drive
@@ -18,7 +18,6 @@ from coterie.methods.base import get_method
 from coterie.network.model import (
     ENGINES,
     WINDOW,
-    Dropping,
     Links,
     Network,
     Wires,
@@ -339,6 +338,12 @@ def fed() -> Federation:
 GOING_ON = Network(drop_out=0.3, on_missing="go-on", patience=1.0, drop_seconds=60.0, at_least=0.3)
 
 
+def dropping(method: Method, fed: Federation, training: Training) -> Simulator:
+    """A simulator whose clients drop out as GOING_ON says."""
+    absent = GOING_ON.absent(fed.clients)
+    return Simulator(method, fed, "mlr", training, absent=absent)
+
+
 @pytest.mark.parametrize(
     ("name", "options"),
     [
@@ -354,7 +359,7 @@ def test_rounds_go_on_without_drop_outs(
 ) -> None:
     training = Training(rounds=4, eval_every=4, batch_size=5, cohort=4)
     method = get_method(name, options)
-    sim = Dropping.of(GOING_ON, method, fed, "mlr", training)
+    sim = dropping(method, fed, training)
     for _ in drive(sim):
         pass
     rows = sim.ledger.rows()
@@ -378,13 +383,13 @@ def test_a_round_without_somebody_is_that_of_the_others(fed: Federation) -> None
     seed = next(s for s in range(100) if GOING_ON.missing(s, 0, np.arange(6), 6).sum() == 2)
     training = training.replace(seed=seed)
     method = get_method("fedavg", {"local_steps": 1})
-    sim = Dropping.of(GOING_ON, method, fed, "mlr", training)
+    sim = dropping(method, fed, training)
     sim.advance(1)
     others = np.flatnonzero(~GOING_ON.missing(seed, 0, np.arange(6), 6))
     alone = Simulator(method, fed.subset(others), "mlr", training)
     alone.advance(1)
     np.testing.assert_allclose(sim.hub.flat(), alone.hub.flat(), rtol=1e-5, atol=1e-7)
-    same = Dropping.of(GOING_ON, method, fed, "mlr", training.replace(store="host"))
+    same = dropping(method, fed, training.replace(store="host"))
     same.advance(1)
     np.testing.assert_allclose(same.hub.flat(), sim.hub.flat(), rtol=1e-6)
 

@@ -11,9 +11,10 @@ import pytest
 
 import coterie
 from coterie import Federation
+from coterie.channel import PLAIN
 from coterie.core.randomness import Role, cohort, stream
-from coterie.engine import rounds
-from coterie.engine.rounds import Coupled
+from coterie.engine.exchange import graph as exchange
+from coterie.engine.setting import Coupled, Round, Setting
 
 RUN: dict[str, Any] = {"rounds": 4, "eval_every": 4, "batch_size": 4, "precision": "float64"}
 
@@ -94,27 +95,23 @@ def test_the_merge_counts_the_sampled_clients_as_asked(weighting: str, ragged: F
 def test_pulls_do_not_depend_on_how_they_are_grouped(
     p: float, limit: int, sparse: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rounds, "PULL_NUMBERS", limit)
+    monkeypatch.setattr(exchange, "PULL_NUMBERS", limit)
     rng = np.random.default_rng(0)
     a = np.triu(rng.uniform(0, 1, (6, 6)) * (rng.random((6, 6)) < 0.6), 1)
     graph = coterie.graph.from_matrix(a + a.T)
     messages = rng.standard_normal((6, 4)).astype(np.float32)
     index, weight = graph.table()
     coupled = (
-        Coupled(index=jnp.asarray(index), weight=jnp.asarray(weight))
+        Coupled(near=jnp.asarray(index), weight=jnp.asarray(weight))
         if sparse
         else Coupled(dense=jnp.asarray(a + a.T))
     )
     ids = np.array([1, 3, 4, 5])  # 0 and 2 are not sampled: they must not count
     method = coterie.GraphProj(p=p)
-    got, totals = rounds.neighbour_pull(
-        method,
-        coupled,
-        jnp.asarray(ids),
-        jnp.asarray(messages[ids]),
-        jnp.asarray(ids),
-        jnp.asarray(messages[ids]),
-    )
+    setting = Setting(method, PLAIN, None, None, coupled, 0)
+    some, told = jnp.asarray(ids), jnp.asarray(messages[ids])
+    mixing = exchange.Mixing(some, told, some, told, None)
+    got, totals = exchange.neighbour_pull(Round(None, setting, 0), mixing)
     for i, k in enumerate(ids):
         difference = messages[k] - messages[ids]
         expected = (

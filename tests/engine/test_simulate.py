@@ -9,7 +9,7 @@ import pytest
 
 import coterie
 from coterie import Federation, InvalidInput, Training
-from coterie.engine.reference import LoopSimulator
+from coterie.engine.reference import Reference
 from coterie.engine.simulate import Simulator
 from coterie.engine.store import HostStore
 
@@ -64,7 +64,7 @@ def test_precision_is_that_asked_for_everywhere(precision: str, ragged: Federati
         coterie.FedAvg(local_steps=1), ragged, **{**RUN, "precision": precision}
     )
     assert {str(leaf.dtype) for leaf in result.personal(0).leaves} == {precision}
-    assert str(result.simulator.data.x.dtype) == precision
+    assert str(result.simulator.setting.data.x.dtype) == precision
 
 
 def test_all_methods_start_from_one_model_at_one_seed(ragged: Federation) -> None:
@@ -154,16 +154,12 @@ def test_the_norm_of_p_in_the_conditions_is_the_norm_of_p(
         )
 
 
-def test_the_slow_back_end_takes_any_store_and_one_round_at_a_time(ragged: Federation) -> None:
-    runs = [
-        LoopSimulator(coterie.FedU(local_steps=1), ragged, "mlr", Training(**RUN, store=kind))
-        for kind in ("device", "host")
-    ]
-    for simulator in runs:
-        assert simulator.advance(3) == 1
-        assert simulator.t == 1
-    for a, b in zip(runs[0].all_models().leaves, runs[1].all_models().leaves, strict=True):
-        np.testing.assert_array_equal(a, b)
+def test_the_slow_back_end_does_one_round_at_a_time(ragged: Federation) -> None:
+    slow = Reference(coterie.FedU(local_steps=1), ragged, "mlr", Training(**RUN))
+    assert slow.advance(3) == 1
+    assert slow.t == 1
+    with pytest.raises(coterie.InvalidInput, match="held_out is 2, but must be 0"):
+        Reference("fedu", ragged, "mlr", Training(**RUN, held_out=2))
 
 
 def test_a_fixed_projection_seed_holds_p_still_while_the_runs_seed_changes(

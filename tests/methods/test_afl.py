@@ -17,8 +17,9 @@ from star_runs import EXACT, D, N, facts, flat, linear, trained
 import coterie
 from coterie import Federation
 from coterie.core.vector import Vector
+from coterie.data.shape import ProblemShape
 from coterie.methods.afl import Hub, Message, onto_simplex
-from coterie.methods.base import Cohort, Facts
+from coterie.methods.star import Cohort
 
 LENGTH = 5
 PROJECT = jax.jit(onto_simplex)  # one program for one length: hypothesis asks often
@@ -78,7 +79,8 @@ def test_a_point_of_the_simplex_stays_and_order_does_not_matter(seed: int) -> No
 
 
 def bound(method: coterie.AFL, clients: int) -> Any:
-    return method.bind(Vector({"w": jnp.zeros(D)}), None, Facts(clients, 1, 1, "regression"))
+    shape = ProblemShape("regression", (D,), 1, clients, 1)
+    return method.bind(Vector({"w": jnp.zeros(D)}), None, shape)
 
 
 def merged(

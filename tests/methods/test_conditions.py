@@ -14,7 +14,8 @@ import pytest
 import coterie
 from coterie import Federation, InvalidInput, InverseTime, Linear, Method, Simulator, SquareRoot
 from coterie.core.vector import Vector
-from coterie.methods.base import Condition, Facts
+from coterie.data.shape import ProblemShape
+from coterie.methods.base import Condition
 from coterie.methods.conditions import step_conditions
 
 MODEL = Vector({"w": jnp.zeros((2, 3))})
@@ -23,7 +24,7 @@ WORSE = Linear(slope=0.01)
 
 
 def conditions(method: Method, rounds: int = 100) -> dict[str, Condition]:
-    bound = method.bind(MODEL, jax.random.key(0), Facts(4, 5, 2, "classification"))
+    bound = method.bind(MODEL, jax.random.key(0), ProblemShape("classification", (3,), 2, 4, 5))
     found = step_conditions(bound, MODEL, 4.0, rounds)
     return {c.text.split(" ")[0]: c for c in found}
 

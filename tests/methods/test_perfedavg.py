@@ -14,7 +14,6 @@ from star_runs import EXACT, D, N, facts, flat, linear, trained
 import coterie
 from coterie import Federation, Result
 from coterie.data.federation import Split
-from coterie.engine.rounds import objective_of
 
 MLP = coterie.get_model("mlp", {"hidden": "3", "l2": 0.1})
 
@@ -50,7 +49,7 @@ def test_the_hessian_vector_product_gives_the_gradient_of_the_meta_loss(ragged: 
 
     @jax.jit
     def gradients(w: Any) -> Any:
-        objective = objective_of(simulator.spec, simulator.data, 0, 0, 3)
+        objective = simulator.now().objective(3)
         batch = objective.batch(0)
         whole = jax.grad(lambda w: objective.loss(w - 0.5 * objective.gradient(w, batch), batch))(w)
         return whole, *(
@@ -74,7 +73,7 @@ def test_the_three_batches_of_a_step_are_as_described() -> None:
 
     @jax.jit
     def by_hand(client: Any, w: Any) -> Any:
-        objective = objective_of(run.spec, run.data, 0, 0, client)
+        objective = run.now().objective(client)
         gradient = lambda w, i: objective.gradient(run.template.like(w), objective.batch(i)).flat()
         for r in range(steps):
             g = gradient(w - alpha * gradient(w, 2 * r), 2 * r + 1)

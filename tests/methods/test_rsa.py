@@ -16,8 +16,8 @@ from star_runs import EXACT, D, N, facts, flat, kept, linear, trained
 import coterie
 from coterie import Federation
 from coterie.core.vector import Vector
-from coterie.methods.base import Cohort
 from coterie.methods.rsa import sign
+from coterie.methods.star import Cohort
 
 
 @pytest.mark.parametrize(

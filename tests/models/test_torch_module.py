@@ -15,8 +15,7 @@ import pytest
 
 import coterie
 from coterie.data.federation import pack
-from coterie.engine.reference import simulate_loop
-from coterie.engine.rounds import objective_of
+from coterie.engine.reference import simulate_slowly
 from coterie.engine.simulate import Result, Simulator
 from coterie.methods.split import layers
 from coterie.models.dense import Perceptron
@@ -93,9 +92,7 @@ def alone(
     """What a client of a federation sends in the first round."""
     sim = Simulator(method, fed, model, coterie.Training(sampling="full", precision=precision))
     with sim.precision():
-        return np.asarray(
-            local(sim.method, sim.template, objective_of(sim.spec, sim.data, 0, 0, client))
-        )
+        return np.asarray(local(sim.method, sim.template, sim.now().objective(client)))
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +135,9 @@ def test_equals_the_native_perceptron(
     model = coterie.torch_model(net, l2=0.01)
     same(coterie.simulate(method, small, model, precision=precision, **RUN), expected, rtol, atol)
     if precision == "float64":
-        same(simulate_loop(method, small, model, precision=precision, **RUN), expected, rtol, atol)
+        same(
+            simulate_slowly(method, small, model, precision=precision, **RUN), expected, rtol, atol
+        )
 
 
 OTHERS = [name for name in coterie.METHODS if name not in {"mocha", *(m.name for m in METHODS)}]
@@ -167,7 +166,7 @@ def test_every_other_method_takes_the_native_gradients(
         received = method.broadcast(sim.hub, 1)
         memory = method.client_init(sim.template)
         step = jax.jit(lambda m, r, w, o: m.local(r, w, o))(
-            method, received, memory, objective_of(sim.spec, sim.data, 0, 0, 1)
+            method, received, memory, sim.now().objective(1)
         )
         found[kind] = jax.tree.leaves((step.message, step.memory))
     for a, b in zip(found["torch"], found["native"], strict=True):
@@ -250,7 +249,7 @@ def test_a_loss_of_ones_own_and_short_batches(ragged: coterie.Federation) -> Non
     net = Net()
     for i, model in enumerate(models):
         sim = Simulator(method, ragged, model, coterie.Training(batch_size=4))
-        objective = objective_of(sim.spec, sim.data, 0, 0, 1)
+        objective = sim.now().objective(1)
         drawn = jax.jit(lambda o: jax.vmap(o.batch)(jnp.arange(8)))(objective)
         assert np.asarray(drawn.weight).sum(1).tolist() == [4, 4, 4, 2] * 2
         for x, y, weight in zip(*(np.asarray(a) for a in drawn[:3]), strict=True) if not i else ():
@@ -307,7 +306,7 @@ def test_dropout_is_in_gradients_only_and_belongs_to_the_seed(small: coterie.Fed
     flat = [r.simulator.all_models().flat() for r in runs]
     np.testing.assert_array_equal(flat[0], flat[1])
     assert not np.allclose(flat[0], flat[2])
-    slow = simulate_loop(method, small, model, **RUN)
+    slow = simulate_slowly(method, small, model, **RUN)
     np.testing.assert_allclose(slow.simulator.all_models().flat(), flat[0], rtol=1e-5, atol=1e-6)
     # Scores are of the module in eval mode, and by its own loss.
     module, (x, y) = model.module(model.init(None)), small.test.client(1)
@@ -322,7 +321,7 @@ def test_every_step_drops_something_else(ragged: coterie.Federation) -> None:
         coterie.torch_model(Net(middle=nn.Dropout(0.5))),
         coterie.Training(sampling="full"),
     )
-    objective = objective_of(sim.spec, sim.data, 0, 0, 3)
+    objective = sim.now().objective(3)
     first, again, second = (
         objective.gradient(sim.template, objective.batch(i)).flat() for i in (0, 0, 1)
     )
@@ -546,7 +545,7 @@ def test_a_loader_that_gives_everything_trains_as_the_simulator_does(
 ) -> None:
     model, method = coterie.torch_model(Net()), coterie.FedAvg(local_steps=4)
     sim = Simulator(method, ragged, model, coterie.Training(sampling="full"))
-    expected = local(method, sim.template, objective_of(sim.spec, sim.data, 0, 0, 1))
+    expected = local(method, sim.template, sim.now().objective(1))
     data = pairs(*ragged.train.client(1))
     client = coterie.LoaderClient(
         model, DataLoader(data, batch_size=len(data), shuffle=True), client=1

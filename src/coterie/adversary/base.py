@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.core.options import Options, chosen, option, registered
-from coterie.core.randomness import Role, shuffled, stream
+from coterie.core.randomness import Role, per_client, shuffled, stream
 
 ATTACKS: dict[str, type[Attack]] = {}
 A = TypeVar("A", bound="Attack")
@@ -33,21 +33,30 @@ class Sight(NamedTuple):
     messages: Any
     liars: Any
     key: Any
+    seen: tuple[Any, Any] | None = None
+    """The messages of the round and who of them lies, where these are not `messages`, `liars`."""
+
+    @property
+    def of_the_round(self) -> tuple[Any, Any]:
+        return (self.messages, self.liars) if self.seen is None else self.seen
 
     @property
     def honest_mean(self) -> Any:
-        return jax.tree.map(lambda m: jnp.tensordot(self._share(m), m, 1), self.messages)
+        messages, _ = self.of_the_round
+        return jax.tree.map(lambda m: jnp.tensordot(self._share(m), m, 1), messages)
 
     @property
     def honest_deviation(self) -> Any:
+        messages, _ = self.of_the_round
         return jax.tree.map(
             lambda m, c: jnp.sqrt(jnp.tensordot(self._share(m), jnp.square(m - c), 1)),
-            self.messages,
+            messages,
             self.honest_mean,
         )
 
     def _share(self, m: Any) -> Any:
-        honest = (~self.liars).astype(m.dtype)
+        _, liars = self.of_the_round
+        honest = (~liars).astype(m.dtype)
         return honest / jnp.maximum(honest.sum(), 1)
 
     def normal(self, shape: tuple[int, ...], dtype: Any) -> Any:
@@ -95,6 +104,18 @@ class Attack(Options):
         return jax.tree.map(
             lambda m, lie: jnp.where(each(telling, m), lie, m), messages, self.lies(sight)
         )
+
+    def stale(self, last: Any, client: Any, seen: tuple[Any, Any], seed: Any, t: Any) -> Any:
+        """What is heard in round t of a liar that does not take part in it, in the place of its
+        last message.
+
+        It depends on the client and on what was sent in the round (`seen`), and not on who else is
+        listened to.
+        """
+        key = per_client(stream(seed, Role.ATTACK), t, client)
+        alone = jax.tree.map(lambda m: m[None], last)
+        told = self.lies(Sight(alone, jnp.ones(1, bool), key, seen))
+        return jax.tree.map(lambda m, lie: jnp.where(self.active(t), lie[0], m), last, told)
 
 
 def draw_liars(seed: int, clients: int, fraction: float) -> NDArray[np.bool_]:

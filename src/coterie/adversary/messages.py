@@ -80,7 +80,8 @@ class ALittleIsEnough(Attack):
     )
 
     def lies(self, sight: Sight) -> Any:
-        n, m = sight.liars.shape[0], sight.liars.sum()
+        _, liars = sight.of_the_round
+        n, m = liars.shape[0], liars.sum()
         leaf = jax.tree.leaves(sight.messages)[0]
         if self.z is None:
             share = jnp.clip(

@@ -66,3 +66,24 @@ class Ledger:
 
     def totals(self) -> dict[str, int]:
         return {"up": self.up, "down": self.down, "gradients": self.gradients}
+
+    def carry_on(self, totals: dict[str, int]) -> None:
+        """Go on from what was billed before; the rows of that are elsewhere."""
+        self.up, self.down, self.gradients = (totals[k] for k in ("up", "down", "gradients"))
+
+    def to_bytes(self) -> bytes:
+        """All rows, little-endian."""
+        return self.rows().astype("<i8").tobytes()
+
+    @classmethod
+    def from_bytes(cls, clients: int, data: bytes) -> Ledger:
+        """The inverse of `to_bytes`."""
+        ledger = cls(clients)
+        rows = np.frombuffer(data, "<i8").reshape(-1, len(COLUMNS)).astype(np.int64)
+        if len(rows):
+            ledger.parts = [rows]
+            ledger.carry_on(dict(zip(COLUMNS[2:], rows[:, 2:].sum(0).tolist(), strict=True)))
+        return ledger
+
+    def copy(self) -> Ledger:
+        return dataclasses.replace(self, parts=list(self.parts))

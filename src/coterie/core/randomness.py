@@ -51,6 +51,21 @@ def per_client(key: Any, t: Any, client: Any) -> Any:
     return jax.random.fold_in(jax.random.fold_in(key, t), client)
 
 
+def up_key(seed: Any, t: Any, client: Any) -> Any:
+    """What a client and its receiver both draw from for the client's message of round t."""
+    return per_client(stream(seed, Role.UPLINK), t, client)
+
+
+def down_key(seed: Any, t: Any, client: Any) -> Any:
+    """The same for what a hub tells one client."""
+    return per_client(stream(seed, Role.DOWNLINK), t, client)
+
+
+def broadcast_key(seed: Any, t: Any) -> Any:
+    """The same for what a hub tells all clients at once."""
+    return jax.random.fold_in(stream(seed, Role.DOWNLINK), t)
+
+
 _ROUNDS = 8
 
 

@@ -7,14 +7,25 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coterie.core.errors import InvalidInput
+from coterie.data.shape import ProblemShape, Task
 
-Task = Literal["classification", "regression"]
+__all__ = [
+    "SPLITS",
+    "Federation",
+    "Split",
+    "Task",
+    "cut",
+    "from_arrays",
+    "pack",
+    "warn_without_test",
+    "without_test",
+]
 SPLITS = ("train", "validation", "test")
 
 
@@ -149,6 +160,12 @@ class Federation:
     @property
     def input_shape(self) -> tuple[int, ...]:
         return self.train.x.shape[1:]
+
+    @property
+    def shape(self) -> ProblemShape:
+        """What must be known of this data to build models and messages for it."""
+        largest = int(self.train.sizes.max())
+        return ProblemShape(self.task, self.input_shape, self.outputs, self.clients, largest)
 
     @property
     def outputs(self) -> int:

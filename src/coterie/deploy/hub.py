@@ -38,7 +38,7 @@ from coterie.deploy.state import Bundle
 from coterie.deploy.worker import Worker, merged, moved, pulled, shifted
 from coterie.engine.rounds import Hub as Centre
 from coterie.engine.rounds import round_cohort
-from coterie.methods.base import Cohort
+from coterie.methods.star import Cohort
 
 FILE = "hub.safetensors"
 

@@ -46,10 +46,11 @@ from coterie.coupling import graph as graphs
 from coterie.coupling.graph import Graph
 from coterie.data.federation import Federation, Split, Task
 from coterie.data.scaling import Scaling
+from coterie.data.shape import ProblemShape
 from coterie.data.tables import Prepared
 from coterie.engine.simulate import build_model
 from coterie.engine.training import Training
-from coterie.methods.base import Facts, Method
+from coterie.methods.base import Method
 from coterie.models.base import Model, ModelSpec, get_model
 from coterie.runs.experiment import Contender, Experiment, named
 
@@ -455,8 +456,8 @@ class Plan:
             raise unknown("the client", client, names)
         return list(names).index(client)
 
-    def facts(self, largest: int) -> Facts:
-        return Facts(self.size, largest, self.problem.outputs, self.problem.task)
+    def facts(self, largest: int) -> ProblemShape:
+        return ProblemShape(self.size, largest, self.problem.outputs, self.problem.task)
 
     def built(self) -> Model:
         return build_model(self.model, self.problem.sample())

@@ -10,22 +10,25 @@ messages while it trains.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from numpy.typing import NDArray
 
-from coterie.core.errors import InvalidInput
+from coterie.core.errors import Diverged, InvalidInput
+from coterie.core.typing import Array, PyTree, Scalar
 from coterie.core.vector import Vector
 from coterie.coupling.graph import Graph
 from coterie.data.federation import Federation
 from coterie.engine.evaluate import Scores, hold, score_models
-from coterie.engine.rounds import Data, Spec, hear, last_messages, objective_of, speak
-from coterie.engine.simulate import Simulator
-from coterie.methods.base import Method
+from coterie.engine.exchange import exchange_of
+from coterie.engine.exchange.base import Offer
+from coterie.engine.prepare import data_of
+from coterie.engine.setting import Round, Setting, Spec
+from coterie.engine.simulator import Simulator
 
 ROUNDS = 20
 """Local rounds that a newcomer gets unless asked otherwise."""
@@ -76,71 +79,26 @@ def check_alike(members: Federation, newcomers: Federation) -> None:
         )
 
 
-class Offer(NamedTuple):
-    """What the federation gives a newcomer: the hub's state, what all hear, the members' last
-    messages (graph), and what every client begins with.
-    """
-
-    hub: Any
-    received: Any
-    messages: Any
-    template: Vector
-    memory: Any
-
-
 def _join(
-    spec: Spec,
-    method: Method,
-    data: Data,
-    seed: Any,
-    t: Any,
-    rounds: Any,
-    offer: Offer,
-    ids: Any,
-    weights: Any,
-) -> Any:
-    received, pool = offer.received, offer.messages
-
-    def one(place: Any, weights: Any) -> tuple[Any, Any]:
-        objective = lambda i: objective_of(spec, data, seed, t + i, place, spec.clients + place)
-        if method.exchange == "graph":
-            memory = method.join(offer.template, pool, weights)
-
-            def together(i: Any, memory: Any) -> Any:
-                step = method.local(received, memory, objective(i))
-                return method.absorb(step.memory, method.pull(step.message, pool, weights), t + i)
-
-            return received, lax.fori_loop(0, rounds, together, memory)
-        if method.exchange != "star":
-            train = lambda i, memory: method.local(received, memory, objective(i)).memory
-            return received, lax.fori_loop(
-                0, rounds if method.exchange == "none" else 0, train, offer.memory
-            )
-        heard = lambda sent: method.welcome(offer.hub, received, sent)
-        memory = offer.memory
-        shapes = jax.eval_shape(lambda: method.local(received, memory, objective(0)).message)
-        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-
-        def alone(i: Any, state: Any) -> Any:
-            memory, sent = state
-            step = method.local(heard(sent), memory, objective(i))
-            return step.memory, jax.tree.map(lambda a, b: a + b, sent, step.message)
-
-        memory, sent = lax.fori_loop(0, rounds, alone, (memory, nothing))
-        return heard(sent), memory
-
-    def models(place: Any, weights: Any) -> dict[str, Vector]:
-        received, memory = one(place, weights)
-        return method.models(
-            received,
-            memory,
-            objective_of(spec, data, seed, t + rounds, place, spec.clients + place),
-        )
-
-    return jax.vmap(models)(ids, weights)
+    now: Round, offer: Offer, client: Scalar, weights: Array, rounds: Scalar
+) -> dict[str, Vector]:
+    """The models of one newcomer."""
+    exchange = exchange_of(now.method)
+    received, own = exchange.newcomer(now, offer, client, weights, rounds)
+    later = now._replace(t=now.t + rounds)
+    models: dict[str, Vector] = now.method.models(received, own, later.objective(client))
+    return models
 
 
-compiled_join = jax.jit(_join, static_argnums=(0,))
+def _join_all(
+    spec: Spec, setting: Setting, offer: Offer, tied: tuple[Array, Array], t: Any, rounds: Any
+) -> PyTree:
+    """`_join` for all newcomers; `tied` are their numbers and their weights to the members."""
+    now = Round(spec, setting, t)
+    return jax.vmap(lambda client, weights: _join(now, offer, client, weights, rounds))(*tied)
+
+
+compiled_join = jax.jit(_join_all, static_argnames="spec")
 
 
 def adapt(
@@ -153,32 +111,57 @@ def adapt(
     """Models for newcomers.
 
     `weights` (newcomers × members) ties them to members on a graph; nothing: `neighbour_weights`.
+    Raises Diverged when a newcomer's model is not finite.
     """
     check_alike(simulator.federation, newcomers)
-    sim, method, count = simulator, simulator.method, newcomers.clients
+    sim, count = simulator, newcomers.clients
     with sim.precision():
         dtype = jnp.dtype(sim.training.precision)
-        held = hold(newcomers.train, dtype)
-        data = Data(held.x, held.y, held.start, held.size, sim.data.l2, sim.data.batch_schedule)
-        pool: Any = ()
-        if method.exchange == "graph":
-            assert sim.graph is not None
-            pool = last_messages(method, sim.channel, sim.store.gather(np.arange(sim.spec.clients)))
-            weights = (
-                neighbour_weights(sim.graph, sim.federation, newcomers)
-                if weights is None
-                else weights
-            )
+        old, first = sim.setting.data, sim.spec.clients
+        data = data_of(hold(newcomers.train, dtype), old.l2, old.batch_schedule)
+        method = sim.method.for_newcomers(newcomers.shape.largest)
+        setting = sim.setting._replace(method=method, data=data._replace(first=first))
+        if sim.graph is not None and weights is None:
+            weights = neighbour_weights(sim.graph, sim.federation, newcomers)
         tied = jnp.asarray(np.zeros((count, 0)) if weights is None else weights, dtype)
-        method = method.for_newcomers(int(newcomers.train.sizes.max()))
-        row = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), sim.store.gather(np.zeros(1, int)))
-        said = speak(method, sim.channel, sim.seed, sim.t, sim.centre)
-        received = hear(method, sim.channel, sim.seed, sim.t, sim.centre, said, 0, row).received
-        offer = Offer(sim.hub, received, pool, sim.template, method.client_init(sim.template))
-        models = compiled_join(
-            sim.spec, method, data, sim.seed, sim.t, rounds, offer, jnp.arange(count), tied
-        )
-        scores = score_models(
-            sim.spec, [models[view] for view in method.model_views], hold(newcomers.test, dtype)
-        )
-        return Adapted({view: v.map(np.asarray) for view, v in models.items()}, scores)
+        spec = _spec(sim, newcomers)
+        numbers = first + jnp.arange(count)
+        models = compiled_join(spec, setting, _offer(sim, method), (numbers, tied), sim.t, rounds)
+        models = {view: v.map(np.asarray) for view, v in models.items()}
+        _check_finite(sim, models, rounds)
+        views = [models[view] for view in method.model_views]
+        scores = score_models(spec, views, hold(newcomers.test, dtype))
+        return Adapted(models, scores)
+
+
+def _spec(sim: Simulator, newcomers: Federation) -> Spec:
+    """The members' spec; with full batches a newcomer may need a larger one."""
+    if sim.training.sampling != "full" or sim.exchange.pooled:
+        return sim.spec
+    largest = max(sim.spec.learner.batch_size, newcomers.shape.largest)
+    learner = dataclasses.replace(sim.spec.learner, batch_size=largest)
+    return dataclasses.replace(sim.spec, learner=learner)
+
+
+def _offer(sim: Simulator, method: Any) -> Offer:
+    """What the federation gives a newcomer now."""
+    now = sim.now()
+    row = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), sim.store.gather(np.zeros(1, int)))
+    said = sim.exchange.speak(now, sim.hub_state)
+    received = sim.exchange.hear(now, sim.hub_state, said, 0, row).received
+    pool: Any = ()
+    if sim.graph is not None:
+        everyone = sim.store.gather(np.arange(sim.spec.clients))
+        pool = sim.exchange.last_messages(now, everyone)
+    return Offer(sim.hub, received, pool, sim.template, method.client_init(sim.template))
+
+
+def _check_finite(sim: Simulator, models: dict[str, Vector], rounds: int) -> None:
+    count = len(next(iter(models.values())).leaves[0])
+    finite = np.ones(count, bool)
+    for model in models.values():
+        for leaf in model.leaves:
+            finite &= np.isfinite(np.asarray(leaf).reshape(count, -1)).all(1)
+    if not finite.all():
+        bad = np.flatnonzero(~finite).tolist()
+        raise Diverged(f"{sim.method.title}, for newcomers,", rounds, bad)

@@ -12,12 +12,11 @@ import numpy as np
 from jax import lax
 from numpy.typing import NDArray
 
-from coterie.channel.base import Channel
 from coterie.core.vector import Vector
 from coterie.data.federation import Split
-from coterie.engine.rounds import Data, Hub, Row, Spec, hear, objective_of, speak
+from coterie.engine.exchange import exchange_of
+from coterie.engine.setting import ClientState, HubState, Round, Setting, Spec
 from coterie.engine.store import Store
-from coterie.methods.base import Method
 from coterie.models.objective import Learner
 
 TILE = 64
@@ -95,60 +94,36 @@ def score_models(spec: Spec, models: Sequence[Vector], held: Held) -> Scores:
 
 
 def _chunk(
-    spec: Spec,
-    method: Method,
-    channel: Channel,
-    data: Data,
-    held: Held,
-    seed: Any,
-    t: Any,
-    hub: Hub,
-    ids: Any,
-    rows: Row,
+    spec: Spec, setting: Setting, hub: HubState, held: Held, some: tuple[Any, ClientState], t: Any
 ) -> tuple[Any, Any]:
-    said = speak(method, channel, seed, t, hub)
+    now, exchange = Round(spec, setting, t), exchange_of(setting.method)
+    said = exchange.speak(now, hub)
 
-    def one(client: Any, row: Row) -> tuple[Any, Any]:
-        received = hear(method, channel, seed, t, hub, said, client, row).received
-        models = method.models(received, row.memory, objective_of(spec, data, seed, t, client))
-        return _scores(spec.learner, [models[view] for view in method.model_views], held, client)
+    def one(client: Any, row: ClientState) -> tuple[Any, Any]:
+        received = exchange.hear(now, hub, said, client, row).received
+        models = setting.method.models(received, row.own, now.objective(client))
+        views = [models[view] for view in setting.method.model_views]
+        return _scores(spec.learner, views, held, client)
 
-    return jax.vmap(one)(ids, rows)
-
-
-compiled_chunk = jax.jit(_chunk, static_argnums=(0,))
+    return jax.vmap(one)(*some)
 
 
-def evaluate(
-    spec: Spec,
-    method: Method,
-    channel: Channel,
-    data: Data,
-    held: Held,
-    seed: int,
-    t: int,
-    hub: Hub,
-    store: Store,
-    at_once: int,
-) -> Scores:
+compiled_chunk = jax.jit(_chunk, static_argnames="spec")
+
+
+def evaluate(now: Round, hub: HubState, store: Store, held: Held, at_once: int) -> Scores:
     """Scores of all clients; clients with alike amounts of samples are evaluated side by side."""
-    n = spec.clients
+    spec, setting, n = now.spec, now.setting, now.spec.clients
     order = np.argsort(np.asarray(held.size), kind="stable")
     width = min(at_once, n)
-    views = len(method.model_views)
+    views = len(setting.method.model_views)
     loss, score = np.full((views, n), np.nan), np.full((views, n), np.nan)
     pending = []
     for begin in range(0, n, width):
         ids = order[begin : begin + width]
-        padded = np.resize(ids, width)
-        pending.append(
-            (
-                ids,
-                compiled_chunk(
-                    spec, method, channel, data, held, seed, t, hub, padded, store.gather(padded)
-                ),
-            )
-        )
+        some = np.resize(ids, width)
+        rows = store.gather(some)
+        pending.append((ids, compiled_chunk(spec, setting, hub, held, (some, rows), now.t)))
     for ids, (losses, scores) in pending:
         loss[:, ids] = np.asarray(losses).T[:, : len(ids)]
         score[:, ids] = np.asarray(scores).T[:, : len(ids)]

@@ -1,18 +1,16 @@
-"""The slow simulator: one client after the other, in plain Python.
+"""The slow simulator: a second telling of every round, one client after the other, in plain Python.
 
-For debugging, and what the fast one is tested against.
-
-It has the semantics and the random streams of `Simulator`, but none of its machinery: no `vmap`
-over clients, no program that spans rounds, no padded neighbour tables. Every client's functions are
-called alone, as a deployment would call them; every message really becomes bytes and is read back;
-a client's pull is given exactly its real neighbours; scores are computed on exactly a client's own
-samples. A breakpoint or a print in a method's `merge` sees plain arrays (`jax.disable_jit()` gives
-that inside `local` too).
+For debugging, and what the fast one is tested against. It shares methods, channels and randomness
+with `Simulator`, and nothing else: no `vmap` over clients, no program that spans rounds, no padded
+neighbour tables, no exchange classes. Every client's functions are called alone, as a deployment
+would call them; every message really becomes bytes and is read back; a client's pull is given
+exactly its real neighbours; scores are computed on exactly a client's own samples. A breakpoint or
+a print in a method's `merge` sees plain arrays (`jax.disable_jit()` gives that inside `local` too).
 
     >>> import coterie
     >>> fed = coterie.load("digits", clients=3)
     >>> options = {"rounds": 2, "eval_every": 2, "batch_size": 5}
-    >>> slow = simulate_loop(coterie.FedU(local_steps=2), fed, "mlr", **options)
+    >>> slow = simulate_slowly(coterie.FedU(local_steps=2), fed, "mlr", **options)
     >>> fast = coterie.simulate(coterie.FedU(local_steps=2), fed, "mlr", **options)
     >>> bool(jnp.allclose(slow.personal(1).flat(), fast.personal(1).flat(), atol=1e-5))
     True
@@ -26,299 +24,214 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import NDArray
 
 from coterie.adversary import Attack
 from coterie.channel import PLAIN, Channel, link
-from coterie.channel.codec import Identity
+from coterie.channel.codec import size_of
+from coterie.channel.link import Outgoing
 from coterie.core.compilation import Compilations
-from coterie.core.randomness import Role, per_client, stream
+from coterie.core.errors import Diverged
+from coterie.core.randomness import (
+    broadcast_key,
+    down_key,
+    up_key,
+)
+from coterie.core.typing import PyTree
 from coterie.coupling.graph import Graph
 from coterie.data.federation import Federation
-from coterie.engine.evaluate import Held, Scores
-from coterie.engine.rounds import (
-    Data,
-    Hub,
-    Log,
-    Row,
-    Spec,
-    ahead,
-    compares_itself,
-    follow_mixing,
-    objective_of,
-    round_cohort,
-)
-from coterie.engine.simulate import Progress, Result, Simulator, Snapshot, drive
+from coterie.engine.simulate import Progress, Result, drive
+from coterie.engine.slow import Slow, finite, local_of_one, stack
 from coterie.engine.training import Training
-from coterie.methods.base import Cohort, Method, Step
+from coterie.methods.base import Method, Step
+from coterie.methods.graph import GraphMethod
+from coterie.methods.star import Cohort, StarMethod
 from coterie.models.base import Model, ModelSpec
-from coterie.models.objective import Learner
 
 
-def _local(
-    spec: Spec,
-    method: Method,
-    data: Data,
-    seed: Any,
-    t: Any,
-    client: Any,
-    received: Any,
-    memory: Any,
-) -> Step:
-    return method.local(received, memory, objective_of(spec, data, seed, t, client))
-
-
-def _score(learner: Learner, model: Any, x: Any, y: Any) -> tuple[Any, Any]:
-    outputs = learner.apply(model, x)
-    return jnp.mean(learner.sample_losses(outputs, y)), jnp.mean(learner.sample_scores(outputs, y))
-
-
-local_of_one = jax.jit(_local, static_argnums=(0,))
-score_of_one = jax.jit(_score, static_argnums=(0,))
-
-
-def stack(trees: list[Any]) -> Any:
-    """Messages of several clients along a new axis 0, in the order given."""
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
-
-
-def finite(tree: Any) -> bool:
-    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
-    return all(
-        bool(np.isfinite(leaf).all()) for leaf in leaves if np.issubdtype(leaf.dtype, np.inexact)
-    )
-
-
-class LoopSimulator(Simulator):
-    """`Simulator` with the clients strictly one at a time.
-
-    Same arguments, same results to rounding, any store.
-    """
-
-    def row(self, client: int) -> Row:
-        """What is kept for a client, on its own."""
-        return jax.tree.map(
-            lambda leaf: jnp.asarray(leaf[0]), self.store.gather(np.array([client]))
-        )
-
-    def remember(self, client: int, row: Row) -> None:
-        if self.store.format.bytes:
-            self.store.load(
-                np.array([client]),
-                self.store.format.pack(jax.tree.map(lambda leaf: np.asarray(leaf)[None], row)),
-            )
-
-    def carry(
-        self,
-        stream: link.Stream,
-        line: Any,
-        message: Any,
-        reference: Any,
-        key: Any,
-        scale: Any = None,
-        *,
-        down: bool = False,
-    ) -> tuple[Any, Any, int]:
-        """A message over a wire: (as it arrived, the link afterwards, bytes). Each end works with
-        what it alone has.
-        """
-        if line == ():
-            wire = Identity().encode(message)
-            return Identity().decode(wire, message), (), len(wire)
-        channel = self.channel.downward() if down else self.channel
-        sender = link.Sender(stream, channel, message, line)
-        receiver = link.Receiver(stream, channel, message, line.public)
-        wire = sender.send(message, reference, key, self.t, scale)
-        arrived = receiver.receive(wire, reference, key, self.t, scale)
-        for mine, yours in zip(
-            jax.tree.leaves(sender.link.public), jax.tree.leaves(receiver.public), strict=True
-        ):
-            assert np.asarray(mine).tobytes() == np.asarray(yours).tobytes(), (
-                "the two ends of a link differ"
-            )
-        return arrived, sender.link, len(wire)
+class Reference(Slow):
+    """A method on a federation, one client at a time. Same results as `Simulator`, to rounding."""
 
     def advance(self, rounds: int) -> int:
         """Run one round, whatever is asked for. Raises Diverged."""
         with self.precision():
-            log = self._round()
-            self._account(jax.tree.map(lambda leaf: np.asarray(leaf)[None], log), 1)
+            if self.pooled:
+                self._pooled_round()
+            elif isinstance(self.method, StarMethod):
+                self._star_round()
+            elif isinstance(self.method, GraphMethod):
+                self._graph_round()
+            else:
+                self._lonely_round()
+        self.t += 1
         return 1
 
-    def _round(self) -> Log:
-        method, spec, channel, t = self.method, self.spec, self.channel, self.t
-        data, threat = self.data, self.threat
-        if threat is not None and data.lying_y is not None and threat.attack.active(t):
-            data = data._replace(y=data.lying_y)
-        pooled = method.exchange == "pooled"
-        sampled = [0] if pooled else np.asarray(round_cohort(spec, self.seed, t)).tolist()
-        trainers = list(range(spec.clients)) if method.trains_all and not pooled else sampled
-        up_stream, down_stream = (
-            link.uplink(channel, method.exchange),
-            link.downlink(channel, method.exchange),
-        )
-        key_of = lambda role, k: per_client(stream(self.seed, role), t, k)
+    def _local(self, k: int, received: PyTree) -> Step:
+        lies = self.attack is not None and self.attack.on_data and bool(self.attack.active(self.t))
+        y = self.lied_y if lies else self.y
+        step: Step = local_of_one(self.method, received, self.own[k], self._objective(k, y))
+        if not self.liars[k] and not finite((step.message, step.memory)):
+            self._diverged([k])
+        return step
 
-        said: tuple[Any, Any, int] | None = None
-        if method.exchange == "star" and not method.addressed:
-            key = jax.random.fold_in(stream(self.seed, Role.DOWNLINK), t)
-            said = self.carry(
-                down_stream, self.centre.stream, method.broadcast(self.hub, 0), None, key, down=True
+    def _diverged(self, clients: list[int]) -> None:
+        self.t += 1
+        raise Diverged(self.method.title, self.t, clients)
+
+    def _trainers(self, sampled: list[int]) -> list[int]:
+        return list(range(self.n)) if self.method.trains_all else sampled
+
+    def _lonely_round(self) -> None:
+        for k in self._trainers(self.sampled()):
+            step = self._local(k, ())
+            self.own[k] = step.memory
+            self.ledger.add(self.t, np.array([k]), 0, 0, int(step.gradients))
+
+    def _pooled_round(self) -> None:
+        step: Step = local_of_one(self.method, self.hub, (), self._objective(0, self.y))
+        if not finite(step.message):
+            self._diverged([])
+        self.hub = step.message
+        train = self.federation.train
+        sampled = self.sampled()[: self.method.batches(self.sampled_per_round)]
+        row = size_of((train.x[:1].astype(self.training.precision), train.y[:1]))
+        for k in range(self.n):
+            up = int(train.sizes[k]) * row if self.t == 0 else 0
+            self.ledger.add(
+                self.t, np.array([k]), up, 0, int(step.gradients) if k in sampled else 0
             )
 
-        messages: dict[int, Any] = {}
-        rows: dict[int, Row] = {}
-        up, down, gradients, sound = {}, {}, [], []
+    def _star_round(self) -> None:
+        method, t, sampled = self.method, self.t, self.sampled()
+        trainers = self._trainers(sampled)
+        arrived_down, down = None, {}
+        if not method.addressed:
+            out = Outgoing(method.broadcast(self.hub, 0), key=broadcast_key(self.seed, t), t=t)
+            arrived_down, size = self.down[0].carry(out)
+            down = self._broadcast_bill(trainers, size)
+        messages = {}
         for k in trainers:
-            row = Row(()) if pooled else self.row(k)
-            if said is not None:
-                received, heard, down[k] = said[0], row.down, said[2]
-            elif method.addressed:
-                received, heard, down[k] = self.carry(
-                    down_stream,
-                    row.down,
-                    method.broadcast(self.hub, k),
-                    None,
-                    key_of(Role.DOWNLINK, k),
-                    down=True,
-                )
-            else:
-                received, heard, down[k] = method.broadcast(self.hub, k), row.down, 0
-            step = local_of_one(spec, method, data, self.seed, t, k, received, row.memory)
-            messages[k], rows[k], up[k] = step.message, Row(step.memory, row.up, heard), 0
-            if k in sampled and step.sent:
-                reference = (
-                    method.reference(received, step.message) if method.exchange == "star" else None
-                )
-                messages[k], line, up[k] = self.carry(
-                    up_stream, row.up, step.message, reference, key_of(Role.UPLINK, k)
-                )
-                rows[k] = Row(step.memory, line, heard)
-            gradients.append(int(step.gradients))
-            sound.append(bool(self.liars[k]) or finite((step.message, step.memory)))
+            received = arrived_down
+            if method.addressed:
+                out = Outgoing(method.broadcast(self.hub, k), key=down_key(self.seed, t, k), t=t)
+                received, down[k] = self.down[k].carry(out)
+            step, up = self._local(k, received), 0
+            messages[k], self.own[k] = step.message, step.memory
+            if k in sampled and bool(step.sent):
+                near = method.reference(received, step.message)
+                out = Outgoing(step.message, near, up_key(self.seed, t, k), t)
+                messages[k], up = self.up[k].carry(out)
+            self.ledger.add(t, np.array([k]), up, down[k], int(step.gradients))
+        told = [messages[k] for k in sampled]
+        if not method.addressed and not self.down[0].sender.kind.passes:
+            told = [self._ahead(message, arrived_down) for message in told]
+        told, members = self._heard(told, sampled)
+        if members:
+            sizes = self.federation.train.sizes
+            weights = [float(sizes[k]) if method.by_samples else 1.0 for k in members]
+            counted = Cohort(jnp.array(members), jnp.array(weights, self.dtype))
+            self.hub = method.merge(self.hub, stack(told), counted, t)
+        if not finite(self.hub):
+            self._diverged([])
 
-        if method.exchange in ("star", "pooled"):
-            arrived = stack([messages[k] for k in sampled])
-            if said is not None and self.centre.stream != ():
-                arrived = ahead(method, method.broadcast(self.hub, 0), said[0], arrived)
-            if threat is not None:
-                arrived = threat.attack.apply(
-                    arrived, jnp.asarray(self.liars[sampled]), self.seed, t
-                )
-            state = method.merge(self.hub, arrived, self._cohort(sampled), t)
-            self.centre = Hub(state, self.centre.stream if said is None else said[1])
-        elif method.exchange == "graph":
-            heard_of = self._with_lies(messages)
-            itself = compares_itself(method, channel)
-            pulls = {
-                k: self._pull(
-                    k, method.message(rows[k].memory) if itself else messages[k], heard_of
-                )
-                for k in sampled
-            }
-            for k in sampled:
-                memory, line, heard = rows[k]
-                pull, total = pulls[k]
-                if method.hub_between:
-                    own = method.own_pull(messages[k])
-                    pull, heard, down[k] = self.carry(
-                        down_stream, heard, pull, own, key_of(Role.DOWNLINK, k), total, down=True
-                    )
-                rows[k] = Row(
-                    method.absorb(memory, pull, t),
-                    follow_mixing(method, channel, t, line, pull, messages[k]),
-                    heard,
-                )
-        if not pooled:
-            for k in trainers:
-                self.remember(k, rows[k])
-        billed_up, billed_down = (
-            np.array([bill[k] for k in trainers], np.int32) for bill in (up, down)
-        )
-        after = np.array([bool(self.liars[k]) or finite(rows[k].memory) for k in trainers])
-        return Log(
-            np.array(trainers),
-            np.array(gradients, np.int32),
-            np.array(sound),
-            after,
-            billed_up,
-            billed_down,
-            np.array(finite(self.hub)),
-        )
+    def _broadcast_bill(self, trainers: list[int], size: int) -> dict[int, int]:
+        """Who missed some broadcasts over public copies gets them all, or a whole copy if that is
+        shorter.
+        """
+        wire = self.down[0]
+        if wire.sender.kind.passes:
+            return dict.fromkeys(trainers, size)
+        self.said += size
+        whole = len(wire.sender.resend())
+        bill = {k: min(self.said - self.heard[k], whole) for k in trainers}
+        for k in trainers:
+            self.heard[k] = self.said
+        return bill
 
-    def _cohort(self, sampled: list[int]) -> Cohort:
-        weights = [self.federation.train.sizes[k] if self.method.by_samples else 1 for k in sampled]
-        return Cohort(jnp.array(sampled), jnp.array(weights, self.data.x.dtype))
+    def _ahead(self, message: PyTree, arrived: PyTree) -> PyTree:
+        """A message as if its client had begun from what the hub has."""
+        if not self.method.begins_from_received:
+            return message
+        said = self.method.reference(self.method.broadcast(self.hub, 0), message)
+        got = self.method.reference(arrived, message)
+        return jax.tree.map(lambda m, a, b: m + (a - b), message, said, got)
 
-    def _with_lies(self, messages: dict[int, Any]) -> dict[int, Any]:
+    def _heard(self, messages: list[PyTree], clients: list[int]) -> tuple[list[PyTree], list[int]]:
+        """What is heard of these clients: what they said or lies, without what is not finite."""
+        if self.attack is None or not messages:
+            return messages, clients
+        lie = jnp.asarray(self.liars[clients])
+        told = self.attack.apply(stack(messages), lie, self.seed, self.t)
+        each = [jax.tree.map(lambda leaf: leaf[i], told) for i in range(len(clients))]  # noqa: B023
+        kept = [(m, k) for m, k in zip(each, clients, strict=True) if finite(m)]
+        return [m for m, _ in kept], [k for _, k in kept]
+
+    def _graph_round(self) -> None:
+        method, t, sampled = self.method, self.t, self.sampled()
+        messages, gradients, up = {}, {}, {}
+        for k in sampled:
+            step = self._local(k, ())
+            self.own[k], gradients[k] = step.memory, int(step.gradients)
+            out = Outgoing(step.message, key=up_key(self.seed, t, k), t=t)
+            messages[k], up[k] = self.up[k].carry(out)
+        heard = self._neighbourhood(messages)
+        itself = self.channel.takes_turns and not method.hub_between
+        pulls = {}
+        for k in sampled:
+            own = method.message(self.own[k]) if itself else messages[k]
+            pulls[k] = self._pull(k, own, heard)
+        for k in sampled:
+            (pull, total), down = pulls[k], 0
+            if method.hub_between:
+                near, key = method.own_pull(messages[k]), down_key(self.seed, t, k)
+                pull, down = self.down[k].carry(Outgoing(pull, near, key, t, total))
+                self.up[k].follow(method.moved(messages[k], pull, t))
+            self.own[k] = method.absorb(self.own[k], pull, t)
+            if not self.liars[k] and not finite(self.own[k]):
+                self._diverged([k])
+            if method.hub_between:
+                self.ledger.add(t, np.array([k]), up[k], down, gradients[k])
+        if not method.hub_between:
+            self._bill_peers(up, gradients)
+
+    def _bill_peers(self, up: dict[int, int], gradients: dict[int, int]) -> None:
+        assert self.graph is not None
+        for k in up:
+            near = self.graph.neighbours(k)[0]
+            down = sum(up[int(l)] for l in near)
+            self.ledger.add(self.t, np.array([k]), up[k] * len(near), down, gradients[k])
+
+    def _neighbourhood(self, messages: dict[int, PyTree]) -> dict[int, PyTree]:
         """What is heard of each client: what it sent, what it sent last (where that counts), or a
         lie.
         """
-        stream = link.uplink(self.channel, "graph")
-        like = next(iter(messages.values()))
-        heard = dict(messages)
-        if self.method.hears_all:
-            for k in set(range(self.spec.clients)) - set(messages):
-                row = self.row(k)
-                heard[k] = (
-                    self.method.message(row.memory)
-                    if stream.passes
-                    else link.known(stream, row.up, like)
-                )
-        if self.threat is None:
+        said = list(messages)
+        told, kept = self._heard([messages[k] for k in said], said)
+        heard = dict(zip(kept, told, strict=True))
+        if not self.method.hears_all:
             return heard
-        order = sorted(heard)
-        told = self.threat.attack.apply(
-            stack([heard[k] for k in order]), jnp.asarray(self.liars[order]), self.seed, self.t
-        )
-        one = lambda i: jax.tree.map(lambda leaf: leaf[i], told)
-        return {k: one(i) for i, k in enumerate(order)}
+        for k in sorted(set(range(self.n)) - set(said)):
+            wire = self.up[k]
+            last = self.method.message(self.own[k])
+            if wire.sender.kind.copies:
+                last = link.shaped(wire.receiver.public.copy, last)
+            if self.attack is not None and self.liars[k]:
+                seen = stack([messages[m] for m in said]), jnp.asarray(self.liars[said])
+                last = self.attack.stale(last, k, seen, self.seed, self.t)
+            if finite(last):
+                heard[k] = last
+        return heard
 
-    def _pull(self, client: int, own: Any, heard_of: dict[int, Any]) -> tuple[Any, Any]:
+    def _pull(self, k: int, own: PyTree, heard: dict[int, PyTree]) -> tuple[PyTree, Any]:
         """The pull of a client's neighbours that were heard of, and the sum of their weights."""
         assert self.graph is not None
-        near = [
-            (heard_of[l], weight)
-            for l, weight in zip(*self.graph.neighbours(client), strict=True)
-            if l in heard_of
-        ]
-        if not near:  # nobody pulls: a neighbour with weight 0
-            near = [(own, 0.0)]
-        weights = jnp.array([weight for _, weight in near], self.data.x.dtype)
-        return (
-            self.method.pull(own, stack([message for message, _ in near]), weights),
-            weights.sum(),
-        )
-
-    def evaluate(self) -> Snapshot:
-        with self.precision():
-            scores = {name: self._scores(held) for name, held in self.held.items()}
-        if self.liars.any():
-            scores = {
-                name: Scores(*(np.where(self.liars, np.nan, a) for a in found))
-                for name, found in scores.items()
-            }
-        return Snapshot(self.t, scores, **self.ledger.totals())
-
-    def _scores(self, held: Held) -> Scores:
-        """Every view of every client on exactly its own samples; NaN where there are none."""
-        views, n = self.method.model_views, self.spec.clients
-        loss: NDArray[np.float64] = np.full((len(views), n), np.nan)
-        score: NDArray[np.float64] = np.full((len(views), n), np.nan)
-        x, y = np.asarray(held.x), np.asarray(held.y)
-        for k in range(n):
-            rows = slice(int(held.start[k]), int(held.start[k] + held.size[k]))
-            if rows.start == rows.stop:
-                continue
-            models = self.models(k)
-            for i, view in enumerate(views):
-                loss[i, k], score[i, k] = score_of_one(
-                    self.spec.learner, models[view].tree, x[rows], y[rows]
-                )
-        return Scores(loss, score)
+        ties = zip(*self.graph.neighbours(k), strict=True)
+        near = [(heard[int(l)], weight) for l, weight in ties if int(l) in heard]
+        near = near or [(own, 0.0)]  # nobody pulls: a neighbour with weight 0
+        weights = jnp.array([weight for _, weight in near], self.dtype)
+        return self.method.pull(own, stack([m for m, _ in near]), weights), weights.sum()
 
 
-def simulate_loop(
+def simulate_slowly(
     method: Method | str,
     federation: Federation,
     model: Model | ModelSpec | str = "mlr",
@@ -333,17 +246,16 @@ def simulate_loop(
     options = Training.from_config(training)
     begun = time.perf_counter()
     with Compilations() as compilations:
-        simulator = LoopSimulator(
-            method, federation, model, options, graph, channel=channel, attack=attack
-        )
-        snapshots = list(drive(simulator, progress))
+        made = Reference(method, federation, model, options, graph, channel=channel, attack=attack)
+        snapshots = list(drive(made, progress))
+    seconds = time.perf_counter() - begun
     return Result(
-        simulator.method,
+        made.method,
         federation,
         options,
         snapshots,
-        simulator.ledger,
-        time.perf_counter() - begun,
+        made.ledger,
+        seconds,
         compilations.seconds,
-        simulator,
+        made,
     )

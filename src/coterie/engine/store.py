@@ -8,6 +8,7 @@ worth speaking of: its row is the common initial one until it is first written.
 
 from __future__ import annotations
 
+import abc
 import math
 import tempfile
 from functools import cached_property
@@ -63,12 +64,39 @@ class RowFormat:
         return jax.tree.unflatten(self.structure, out)
 
 
-class DeviceStore:
+class Store(abc.ABC):
+    """The states of N clients; `ids` are client numbers, rows are stacked along axis 0."""
+
+    kind: str
+    clients: int
+    format: RowFormat
+    blocks = False
+    """Whether whole blocks of rounds can run on `rows` without coming back to Python."""
+
+    @abc.abstractmethod
+    def gather(self, ids: NDArray[Any]) -> Any:
+        """The states of some clients."""
+
+    @abc.abstractmethod
+    def scatter(self, ids: NDArray[Any], rows: Any) -> None:
+        """Put their states back."""
+
+    @abc.abstractmethod
+    def packed(self, ids: NDArray[Any]) -> NDArray[np.uint8]:
+        """The states of some clients as bytes (for a checkpoint)."""
+
+    @abc.abstractmethod
+    def load(self, ids: NDArray[Any], packed: NDArray[np.uint8]) -> None:
+        """Overwrite states from bytes (resuming)."""
+
+
+class DeviceStore(Store):
     """All rows as stacked arrays on the device: whole blocks of rounds run without coming back to
     Python.
     """
 
     kind = "device"
+    blocks = True
 
     def __init__(self, clients: int, initial: Any) -> None:
         self.clients, self.format = clients, RowFormat(initial)
@@ -77,8 +105,10 @@ class DeviceStore:
     def gather(self, ids: NDArray[Any]) -> Any:
         return jax.tree.map(lambda r: r[ids], self.rows)
 
+    def scatter(self, ids: NDArray[Any], rows: Any) -> None:
+        self.rows = jax.tree.map(lambda r, v: r.at[ids].set(v), self.rows, rows)
+
     def load(self, ids: NDArray[Any], packed: NDArray[np.uint8]) -> None:
-        """Overwrite rows from bytes (resuming)."""
         if self.format.bytes and len(ids):
             new = self.format.unpack(packed)
             self.rows = jax.tree.map(lambda r, v: r.at[ids].set(v), self.rows, new)
@@ -91,7 +121,7 @@ class DeviceStore:
         )
 
 
-class HostStore:
+class HostStore(Store):
     """Rows in host memory (kind "host") or in a memory-mapped scratch file (kind "file")."""
 
     def __init__(
@@ -136,9 +166,6 @@ class HostStore:
     def scatter(self, ids: NDArray[Any], rows: Any) -> None:
         if self.format.bytes:
             self.load(np.asarray(ids), self.format.pack(rows))
-
-
-Store = DeviceStore | HostStore
 
 
 def make_store(kind: str, clients: int, initial: Any, path: Path | None = None) -> Store:

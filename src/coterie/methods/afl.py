@@ -10,7 +10,10 @@ import jax.numpy as jnp
 from coterie.core.options import hidden, option
 from coterie.core.schedule import Number, at
 from coterie.core.vector import Vector
-from coterie.methods.base import Cohort, Facts, LocalSGD, Star, Step, beta_mix, method
+from coterie.data.shape import ProblemShape
+from coterie.methods.base import Step, method
+from coterie.methods.sgd import LocalSGD
+from coterie.methods.star import Averaging, Cohort, beta_mix
 from coterie.models.objective import Objective
 
 
@@ -45,7 +48,7 @@ def onto_simplex(v: Any) -> Any:
 
 
 @method("afl", title="AFL", paper="Mohri, Sivek, Suresh, Agnostic Federated Learning, ICML 2019")
-class AFL(Star, LocalSGD):
+class AFL(Averaging, LocalSGD):
     """One global model for the worst mixture of clients: those with a large loss gain weight in the
     mean.
 
@@ -78,8 +81,8 @@ class AFL(Star, LocalSGD):
     weighting: str = option("uniform", "(fixed: clients count by λ)", choices=("uniform",))
     clients: Any = hidden()
 
-    def bind(self, template: Vector, key: Any, facts: Facts) -> Self:
-        return dataclasses.replace(self, clients=facts.clients)
+    def bind(self, template: Vector, key: Any, shape: ProblemShape) -> Self:
+        return dataclasses.replace(self, clients=shape.clients)
 
     def hub_init(self, template: Vector) -> Hub:
         return Hub(template, jnp.full(self.clients, 1 / self.clients, template.dtype))

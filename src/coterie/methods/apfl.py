@@ -10,7 +10,9 @@ import jax.numpy as jnp
 from coterie.core.options import option
 from coterie.core.schedule import Number, at
 from coterie.core.vector import Vector
-from coterie.methods.base import LocalSGD, Star, Step, Work, method
+from coterie.methods.base import Step, Work, method
+from coterie.methods.sgd import LocalSGD
+from coterie.methods.star import Averaging
 from coterie.models.objective import Objective
 
 
@@ -35,7 +37,7 @@ def inner_product(a: Vector, b: Vector) -> Any:
     title="APFL",
     paper="Deng, Kamani, Mahdavi, Adaptive Personalized Federated Learning, 2020",
 )
-class APFL(Star, LocalSGD):
+class APFL(Averaging, LocalSGD):
     """Two models per client, FedAvg's w and an own v_k; predictions come from their mixture, whose
     weight can be learnt.
 

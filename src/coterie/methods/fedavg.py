@@ -6,7 +6,9 @@ from typing import Any, ClassVar
 
 from coterie.core.options import option
 from coterie.core.vector import Vector
-from coterie.methods.base import LocalSGD, Star, Step, method
+from coterie.methods.base import Step, method
+from coterie.methods.sgd import LocalSGD
+from coterie.methods.star import Averaging
 from coterie.models.objective import Objective
 
 
@@ -18,7 +20,7 @@ from coterie.models.objective import Objective
         " AISTATS 2017"
     ),
 )
-class FedAvg(Star, LocalSGD):
+class FedAvg(Averaging, LocalSGD):
     """One global model: the sampled clients start from it, take R local SGD steps, and the hub
     averages the results.
 

@@ -9,8 +9,10 @@ from coterie.core.options import option
 from coterie.core.schedule import Number, at
 from coterie.core.vector import Vector
 from coterie.coupling import merges, penalty
-from coterie.methods.base import Condition, LocalSGD, Step, method
+from coterie.methods.base import Condition, Step, method
 from coterie.methods.conditions import rate
+from coterie.methods.graph import GraphMethod
+from coterie.methods.sgd import LocalSGD
 from coterie.models.objective import Objective
 
 PAPER = (
@@ -20,12 +22,11 @@ PAPER = (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class GraphMethod(LocalSGD):
+class Laplacian(GraphMethod, LocalSGD):
     """Shared by methods over a client graph: local SGD, then a step towards (or along) the
     neighbours' messages.
     """
 
-    exchange: ClassVar[str] = "graph"
     strength: ClassVar[str] = "eta"
 
     eta: Number = option(0.01, "strength of the coupling", symbol="η", low=0)
@@ -122,7 +123,7 @@ class GraphMethod(LocalSGD):
 
 
 @method("fedu", title="FedU", paper=PAPER)
-class FedU(GraphMethod):
+class FedU(Laplacian):
     """A model for every client, pulled towards its neighbours' on a weighted graph (Laplacian
     regularisation), with a hub.
 
@@ -164,7 +165,7 @@ class FedU(GraphMethod):
 
 
 @method("dfedu", title="dFedU", paper=PAPER)
-class DFedU(GraphMethod):
+class DFedU(Laplacian):
     """FedU without a hub: every client sends its model to its neighbours and mixes by itself.
 
     Per round (Alg. 2), every client: R SGD steps, w_{k,R} to each neighbour, then

@@ -10,14 +10,14 @@ from coterie.core.options import option
 from coterie.core.vector import Vector
 from coterie.coupling import merges
 from coterie.methods.base import method
-from coterie.methods.fedu import GraphMethod
+from coterie.methods.fedu import Laplacian
 from coterie.methods.subspace import Subspace
 
 
 @method(
     "graph-proj", title="graph-proj", paper="(ours: the graph of FedU with the penalty of lp-proj)"
 )
-class GraphProj(Subspace, GraphMethod):
+class GraphProj(Subspace, Laplacian):
     """A model for every client, pulled towards its neighbours' inside a shared random subspace:
     dsub numbers per message.
 

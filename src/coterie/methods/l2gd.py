@@ -12,8 +12,11 @@ from coterie.core.errors import InvalidInput
 from coterie.core.options import hidden, option
 from coterie.core.schedule import Number, at
 from coterie.core.vector import Vector
-from coterie.methods.base import Condition, Facts, LocalSGD, Star, Step, method
+from coterie.data.shape import ProblemShape
+from coterie.methods.base import Condition, Step, method
 from coterie.methods.conditions import rate
+from coterie.methods.sgd import LocalSGD
+from coterie.methods.star import Averaging
 from coterie.models.objective import Objective
 
 
@@ -22,7 +25,7 @@ from coterie.models.objective import Objective
     title="L2GD",
     paper="Hanzely, Richtárik, Federated Learning of a Mixture of Global and Local Models, 2020",
 )
-class L2GD(Star, LocalSGD):
+class L2GD(Averaging, LocalSGD):
     """A model x_k for every client, pulled towards the mean x̄ of all: λ = 0 is Local, λ → ∞ one
     model for all.
 
@@ -74,7 +77,7 @@ class L2GD(Star, LocalSGD):
                 " the coin counts steps."
             )
 
-    def bind(self, template: Vector, key: Any, facts: Facts) -> Self:
+    def bind(self, template: Vector, key: Any, shape: ProblemShape) -> Self:
         return dataclasses.replace(self, key=key) if self.coin else self
 
     def hub_init(self, template: Vector) -> Vector:

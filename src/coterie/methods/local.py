@@ -6,7 +6,8 @@ from typing import Any
 
 from coterie.core.options import option
 from coterie.core.vector import Vector
-from coterie.methods.base import LocalSGD, Method, Step, Work, method
+from coterie.methods.base import Method, Step, Work, method
+from coterie.methods.sgd import LocalSGD
 from coterie.models.objective import Objective
 
 

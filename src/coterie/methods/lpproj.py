@@ -10,8 +10,9 @@ from coterie.core.schedule import Number, at
 from coterie.core.vector import Vector
 from coterie.coupling import penalty
 from coterie.methods import inner
-from coterie.methods.base import Condition, Star, Step, Work, method
+from coterie.methods.base import Condition, Step, Work, method
 from coterie.methods.conditions import hub_gain, rate
+from coterie.methods.star import Averaging
 from coterie.methods.subspace import Subspace
 from coterie.models.objective import Objective
 
@@ -22,7 +23,7 @@ PAPER = (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LpProjBase(Subspace, Star):
+class LpProjBase(Subspace, Averaging):
     """Shared by lp-proj for any p and its two named cases."""
 
     strength: ClassVar[str] = "lam"

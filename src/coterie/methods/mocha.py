@@ -17,8 +17,10 @@ from coterie.core.errors import InvalidInput
 from coterie.core.files import read_arrays
 from coterie.core.options import hidden, option
 from coterie.core.vector import Vector
+from coterie.data.shape import ProblemShape
 from coterie.methods import dual
-from coterie.methods.base import Cohort, Facts, Method, Step, Work, method
+from coterie.methods.base import Step, Work, method
+from coterie.methods.star import Cohort, StarMethod
 from coterie.models.objective import Objective
 
 
@@ -61,7 +63,7 @@ def parameters(m: Any, like: Vector) -> Vector:
     title="MOCHA",
     paper="Smith, Chiang, Sanjabi, Talwalkar, Federated Multi-Task Learning, NeurIPS 2017",
 )
-class Mocha(Method):
+class Mocha(StarMethod):
     """A linear model for every client, coupled by a matrix Ω of relations; solved in the dual,
     where any client may do little or drop out.
 
@@ -100,7 +102,6 @@ class Mocha(Method):
     A lossy channel would break the bond between α and V, so it is refused.
     """
 
-    exchange: ClassVar[str] = "star"
     addressed: ClassVar[bool] = True
     needs_exact: ClassVar[bool] = True
 
@@ -135,18 +136,18 @@ class Mocha(Method):
     sizes: Any = hidden()
     given: Any = hidden()
 
-    def bind(self, template: Vector, key: Any, facts: Facts) -> Self:
+    def bind(self, template: Vector, key: Any, shape: ProblemShape) -> Self:
         tree = template.tree
         shapes = {k: np.shape(v) for k, v in tree.items()} if isinstance(tree, dict) else {}
         w = shapes.get("w", ())
-        if len(w) != 2 or w[0] != facts.outputs or shapes not in ({"w": w}, {"w": w, "b": w[:1]}):
+        if len(w) != 2 or w[0] != shape.outputs or shapes not in ({"w": w}, {"w": w, "b": w[:1]}):
             raise InvalidInput(
                 'mocha needs a linear model such as "mlr" or "linear", whose parameters are w'
-                f" ({facts.outputs} × inputs) and perhaps b ({facts.outputs}), but this model has"
+                f" ({shape.outputs} × inputs) and perhaps b ({shape.outputs}), but this model has"
                 f" {template.size} parameters of another form."
             )
         bound = dataclasses.replace(
-            self, sizes=(facts.clients, facts.largest), given=self._read(facts.clients)
+            self, sizes=(shape.clients, shape.largest), given=self._read(shape.clients)
         )
         least = self.lam * np.linalg.eigvalsh(bound.relations())[0] + self.decay
         if not least > 1e-12:

@@ -9,7 +9,9 @@ import jax
 from coterie.core.options import option
 from coterie.core.schedule import Number, at
 from coterie.core.vector import Vector
-from coterie.methods.base import LocalSGD, Star, Step, Work, method
+from coterie.methods.base import Step, Work, method
+from coterie.methods.sgd import LocalSGD
+from coterie.methods.star import Averaging
 from coterie.models.objective import Batch, Objective
 
 
@@ -21,7 +23,7 @@ from coterie.models.objective import Batch, Objective
         " MAML Approach, NeurIPS 2020"
     ),
 )
-class PerFedAvg(Star, LocalSGD):
+class PerFedAvg(Averaging, LocalSGD):
     """One global model, trained to be good after a gradient step on a client's data: that step is
     the personalisation.
 

@@ -8,8 +8,9 @@ from coterie.core.options import option
 from coterie.core.schedule import Number, at
 from coterie.core.vector import Vector
 from coterie.methods import inner
-from coterie.methods.base import Condition, Star, Step, Work, method
+from coterie.methods.base import Condition, Step, Work, method
 from coterie.methods.conditions import hub_gain, rate
+from coterie.methods.star import Averaging
 from coterie.models.objective import Objective
 
 
@@ -27,7 +28,7 @@ class Memory(NamedTuple):
         "T. Dinh, Tran, Nguyen, Personalized Federated Learning with Moreau Envelopes, NeurIPS 2020"
     ),
 )
-class PFedMe(Star):
+class PFedMe(Averaging):
     """A model θ_k for every client, held near a shared w by a Moreau envelope of strength λ.
 
     min_w (1/N) Σ_k F_k(w),   F_k(w) = min_θ f_k(θ) + (λ/2)‖θ − w‖²

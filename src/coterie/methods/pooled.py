@@ -9,12 +9,13 @@ from typing import Any, ClassVar
 
 from coterie.core.options import option
 from coterie.core.vector import Vector
-from coterie.methods.base import Cohort, LocalSGD, Method, Step, method
+from coterie.methods.base import PooledMethod, Step, method
+from coterie.methods.sgd import LocalSGD
 from coterie.models.objective import Objective
 
 
 @method("global", title="Global", paper="(baseline)")
-class Global(LocalSGD):
+class Global(PooledMethod, LocalSGD):
     """One model trained by SGD on the data of all clients pooled in one place (centralised).
 
     w ← w − μ ∇f̃(w), R times a round, f over the pooled samples.
@@ -38,11 +39,9 @@ class Global(LocalSGD):
         choices=("cohort", "single"),
     )
 
-    exchange: ClassVar[str] = "pooled"
     views: ClassVar[tuple[str, ...]] = ("global",)
 
     def batches(self, cohort: int) -> int:
-        """How many mini-batches of the run one step takes together."""
         return 1 if self.batch == "single" else cohort
 
     def hub_init(self, template: Vector) -> Vector:
@@ -52,17 +51,5 @@ class Global(LocalSGD):
         w, gradients = self.sgd(received, objective)
         return Step(w, (), gradients)
 
-    def merge(self, hub: Vector, messages: Vector, cohort: Cohort, t: Any) -> Vector:
-        return messages.map(lambda leaf: leaf[0])
-
     def models(self, received: Vector, memory: Any, objective: Objective) -> dict[str, Vector]:
         return {"global": received}
-
-
-def batches_per_step(method: Method, cohort: int) -> int:
-    """How many mini-batches one step looks at: one, but those of a cohort where data is pooled,
-    unless the method says otherwise.
-    """
-    if isinstance(method, Global):
-        return method.batches(cohort)
-    return cohort if method.exchange == "pooled" else 1

@@ -10,7 +10,9 @@ import jax.numpy as jnp
 from coterie.core.options import option
 from coterie.core.schedule import Number, at
 from coterie.core.vector import Vector
-from coterie.methods.base import Cohort, LocalSGD, Step, method
+from coterie.methods.base import Step, method
+from coterie.methods.sgd import LocalSGD
+from coterie.methods.star import Cohort, StarMethod
 from coterie.models.objective import Objective
 
 
@@ -34,7 +36,7 @@ def sign(x: Vector, w: Vector) -> Vector:
         " Distributed Learning, AAAI 2019"
     ),
 )
-class RSA(LocalSGD):
+class RSA(StarMethod, LocalSGD):
     """A model x_k for every client, held near the hub's w by an L1 norm: whatever a client sends,
     it counts ±λ per coordinate.
 
@@ -65,7 +67,6 @@ class RSA(LocalSGD):
     reaches it).
     """
 
-    exchange: ClassVar[str] = "star"
     views: ClassVar[tuple[str, ...]] = ("personal", "global")
     strength: ClassVar[str] = "lam"
 

@@ -11,7 +11,10 @@ import jax.numpy as jnp
 from coterie.core.options import hidden, option
 from coterie.core.schedule import at
 from coterie.core.vector import Vector
-from coterie.methods.base import Cohort, Facts, LocalSGD, Star, Step, beta_mix, method
+from coterie.data.shape import ProblemShape
+from coterie.methods.base import Step, method
+from coterie.methods.sgd import LocalSGD
+from coterie.methods.star import Averaging, Cohort, beta_mix
 from coterie.models.objective import Objective
 
 
@@ -30,7 +33,7 @@ class Pair(NamedTuple):
         " 2020"
     ),
 )
-class Scaffold(Star, LocalSGD):
+class Scaffold(Averaging, LocalSGD):
     """One global model; every client corrects its steps by what it knows of its own and of
     everybody's mean gradient.
 
@@ -66,8 +69,8 @@ class Scaffold(Star, LocalSGD):
     )
     clients: Any = hidden()
 
-    def bind(self, template: Vector, key: Any, facts: Facts) -> Self:
-        return dataclasses.replace(self, clients=facts.clients)
+    def bind(self, template: Vector, key: Any, shape: ProblemShape) -> Self:
+        return dataclasses.replace(self, clients=shape.clients)
 
     def hub_init(self, template: Vector) -> Pair:
         return Pair(template, template.map(jnp.zeros_like))

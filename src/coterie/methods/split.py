@@ -15,7 +15,9 @@ from jax.tree_util import tree_flatten_with_path, tree_map_with_path
 from coterie.core.errors import InvalidInput
 from coterie.core.options import option
 from coterie.core.vector import Vector
-from coterie.methods.base import Facts, LocalSGD, Star
+from coterie.data.shape import ProblemShape
+from coterie.methods.sgd import LocalSGD
+from coterie.methods.star import Averaging
 from coterie.models.objective import Objective
 
 
@@ -99,7 +101,7 @@ def like(part: Vector, whole: Vector) -> Vector:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SplitModel(Star, LocalSGD):
+class SplitModel(Averaging, LocalSGD):
     """Shared by methods whose hub averages some layers while each client keeps the others."""
 
     last_is_shared: ClassVar[bool] = False
@@ -132,7 +134,7 @@ class SplitModel(Star, LocalSGD):
             )
         return names
 
-    def bind(self, template: Vector, key: Any, facts: Facts) -> Self:
+    def bind(self, template: Vector, key: Any, shape: ProblemShape) -> Self:
         self.shared_names(template)
         return self
 

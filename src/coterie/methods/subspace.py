@@ -13,7 +13,8 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 from coterie.core.options import hidden, option
 from coterie.core.vector import Vector
 from coterie.coupling import penalty, projection
-from coterie.methods.base import Facts, Method
+from coterie.data.shape import ProblemShape
+from coterie.methods.base import Method
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,7 +38,7 @@ class Subspace(Method):
     drawn: Any = hidden()
     shape: Any = hidden()
 
-    def bind(self, template: Vector, key: Any, facts: Facts) -> Self:
+    def bind(self, template: Vector, key: Any, shape: ProblemShape) -> Self:
         if self.projection_seed is not None:
             key = jax.random.key(self.projection_seed)
         drawn = projection.draw(

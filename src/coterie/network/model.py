@@ -39,11 +39,13 @@ from coterie.core.errors import InvalidInput
 from coterie.core.ledger import COLUMNS
 from coterie.core.options import Options, option, traced_dataclass
 from coterie.coupling.graph import Graph
-from coterie.engine import rounds as engine_rounds
-from coterie.engine.rounds import Log, Row
-from coterie.engine.simulate import Result, Simulator
-from coterie.engine.store import DeviceStore
+from coterie.engine.exchange import exchange_of
+from coterie.engine.setting import ClientState, Round
+from coterie.engine.simulate import Result
+from coterie.engine.simulator import Absent, Simulator
 from coterie.methods.base import Method
+from coterie.methods.graph import GraphMethod
+from coterie.methods.star import StarMethod
 
 Array = NDArray[Any]
 WINDOW = 14_600.0
@@ -219,6 +221,12 @@ class Network(Options):
         ):
             return np.zeros(clients, bool)
         return gone
+
+    def absent(self, clients: int) -> Absent | None:
+        """Who drops out of training, for a simulator with so many clients; None: nobody ever."""
+        if not self.changes_training:
+            return None
+        return lambda seed, t, cohort: self.missing(seed, t, cohort, clients)
 
     def _jitters(self, seed: int, t: int, shape: tuple[int, ...]) -> Array:
         return (
@@ -492,17 +500,16 @@ def forecast(
     if any(np.shape(a) != (clients,) for a in links):
         raise InvalidInput(f"the links must have one number for each of {clients} clients.")
     rows = np.asarray(rows).reshape(-1, len(COLUMNS))
-    if method.exchange == "none":
+    exchange = exchange_of(method)
+    if exchange.kind == "alone":
         return alone_time(network, rows, links)
-    if method.exchange == "graph" and not method.hub_between:
+    if isinstance(method, GraphMethod) and not method.hub_between:
         if graph is None:
             raise InvalidInput(
                 f"the time of {method.name} depends on who neighbours whom; give the graph."
             )
         return peer_time(network, rows, links, graph, seed=seed)
-    if (
-        method.exchange == "pooled"
-    ):  # the hub does all gradients, one after the other, once it has the data
+    if exchange.pooled:  # the hub does all gradients, one after the other, once it has the data
         first, rest = rows[rows[:, 0] == rows[:, 0].min(initial=0)].copy(), _by_round(rows)
         first[:, 4] = 0
         moved = star_time(network, first, links, seed=seed).total
@@ -543,7 +550,7 @@ def forecast_run(network: Network, folder: Path, links: Links | None = None) -> 
     federation, method, training = experiment.federation(), experiment.method, experiment.training
     clients = federation.clients
     graph = None
-    if method.exchange == "graph" and not method.hub_between:
+    if isinstance(method, GraphMethod) and not method.hub_between:
         graph = experiment.graph.build(federation)
         if training.held_out:
             graph = graph.subset(
@@ -571,83 +578,13 @@ def read_ledger(folder: Path) -> Array:
     return np.stack([table.column(name).to_numpy() for name in COLUMNS], axis=1)
 
 
-# -- drop-outs in training -------------------------------------------------------------------------
-
-
-class Dropping(Simulator):
-    """A simulator whose rounds go on without the clients that dropped out, as a deployed hub does:
-    these neither work nor hear nor send.
-
-    Round by round, since the number of clients changes; a program is compiled for every number that
-    occurs. Methods without a hub, and pooled and local training, run as ever: what a silent
-    neighbour does to peers is seen in time only.
-    """
-
-    network: Network
-
-    @classmethod
-    def of(cls, network: Network, *args: Any, **options: Any) -> Dropping:
-        made = cls(*args, **options)
-        made.network = network
-        return made
-
-    def advance(self, rounds: int) -> int:
-        method, n = self.method, self.spec.clients
-        if method.exchange not in ("star", "graph") or not method.hub_between:
-            return super().advance(rounds)
-        cohort = sampled(self.seed, self.t, n, self.spec.cohort)
-        gone = self.network.missing(
-            self.seed, self.t, self.members[cohort], self.everybody.clients
-        )[self.members]
-        if not gone[np.arange(n) if method.trains_all else cohort].any():
-            return super().advance(1)
-        with self.precision():
-            self._account(self._round_without(cohort[~gone[cohort]], gone), 1)
-        return 1
-
-    def _round_without(self, cohort: Array, gone: Array) -> Log:
-        method, n = self.method, self.spec.clients
-        ids = np.flatnonzero(~gone) if method.trains_all else cohort
-        senders = np.searchsorted(ids, cohort) if method.trains_all else None
-        pool_ids, pool = None, None
-        if method.exchange == "graph" and method.hears_all:
-            pool_ids = np.arange(n)
-            pool = self.store.gather(pool_ids)
-        rows = self.store.gather(ids)
-        self.centre, rows, log = engine_rounds.compiled_round(
-            self.spec,
-            method,
-            self.channel,
-            self.threat,
-            self.data,
-            self.coupled,
-            self.seed,
-            self.t,
-            self.centre,
-            ids,
-            rows,
-            senders,
-            pool_ids,
-            pool,
-        )
-        if isinstance(self.store, DeviceStore):
-            self.store.rows = jax.tree.map(
-                lambda all_, new: all_.at[ids].set(new), self.store.rows, rows
-            )
-        else:
-            self.store.scatter(ids, rows)
-        return jax.tree.map(lambda leaf: np.asarray(leaf)[None], log)
-
-
 # -- measuring -------------------------------------------------------------------------------------
 
 
-@partial(jax.jit, static_argnums=(0,))
-def _local(
-    spec: Any, method: Any, data: Any, seed: Any, t: Any, client: Any, received: Any, memory: Any
-) -> Any:
-    step = method.local(received, memory, engine_rounds.objective_of(spec, data, seed, t, client))
-    return step.memory, step.message, step.gradients
+@partial(jax.jit, static_argnames="spec")
+def _local(spec: Any, setting: Any, t: Any, client: Any, received: Any, own: Any) -> Any:
+    objective = Round(spec, setting, t).objective(client)
+    return setting.method.local(received, own, objective)
 
 
 def measure_gradient_seconds(simulator: Simulator, *, client: int = 0, repeats: int = 20) -> float:
@@ -656,22 +593,15 @@ def measure_gradient_seconds(simulator: Simulator, *, client: int = 0, repeats: 
     """
     method, place = simulator.method, simulator.place(client)
     with simulator.precision():
-        row: Row = jax.tree.map(lambda leaf: leaf[0], simulator.store.gather(np.array([place])))
-        received = method.broadcast(simulator.hub, place) if method.exchange == "star" else ()
+        row: ClientState = jax.tree.map(
+            lambda leaf: leaf[0], simulator.store.gather(np.array([place]))
+        )
+        received = method.broadcast(simulator.hub, place) if isinstance(method, StarMethod) else ()
         spent, gradients = [], 1
         for t in range(repeats + 1):
             begun = time.perf_counter()
-            out = _local(
-                simulator.spec,
-                method,
-                simulator.data,
-                simulator.seed,
-                t,
-                place,
-                received,
-                row.memory,
-            )
+            out = _local(simulator.spec, simulator.setting, t, place, received, row.own)
             jax.block_until_ready(out)
             spent.append(time.perf_counter() - begun)
-            gradients = max(1, int(out[2]))
+            gradients = max(1, int(out.gradients))
     return float(np.median(spent[1:])) / gradients

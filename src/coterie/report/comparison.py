@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.data.federation import Federation
+from coterie.engine.exchange import exchange_of
 from coterie.report.outcome import Outcome
 from coterie.report.units import bytes_text, score_number
 
@@ -231,7 +232,7 @@ class Comparison:
             for e in self.entries
             if e.local is not None and e.local is not e.outcomes and not e.collapsed
         ]
-        federated = [e for e in federated if e.outcomes[0].method.exchange in ("star", "graph")]
+        federated = [e for e in federated if exchange_of(e.outcomes[0].method).sends]
         if not federated:
             return (
                 "No federated method ran to its end, so there is nothing to say about federating."

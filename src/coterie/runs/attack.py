@@ -19,6 +19,7 @@ from coterie.adversary import Attack, draw_liars
 from coterie.core.errors import InvalidInput
 from coterie.core.files import make_folder, write_text
 from coterie.data.federation import warn_without_test
+from coterie.engine.exchange import exchange_of
 from coterie.report.comparison import Spread
 from coterie.report.outcome import Outcome
 from coterie.runs import run as runs
@@ -139,7 +140,7 @@ def attack_into(
     plan: list[tuple[str, Any, Attack | None, float]] = []
     for label, contender in labelled:
         plan.append((label, contender, None, 0.0))
-        if contender.method.exchange in ("star", "graph"):
+        if exchange_of(contender.method).sends:
             plan += [
                 (label, contender, a.replace(fraction=f), f)
                 for a in attacks

@@ -14,14 +14,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from coterie.core.errors import InvalidInput
 from coterie.core.files import digest, write_json, writing
-from coterie.engine.simulate import Simulator
+from coterie.engine.simulator import Saved, Simulator
 
 KEEP = 2
 
@@ -48,25 +47,18 @@ class Checkpoints:
 
     def write(self, simulator: Simulator) -> None:
         """Save the state after simulator.t rounds."""
-        t, n = simulator.t, simulator.spec.clients
         if self.touched is None:
-            self.touched = np.zeros(n, bool)
-        self.touched |= simulator.dirty
-        changed = np.flatnonzero(simulator.dirty)
+            self.touched = np.zeros(simulator.spec.clients, bool)
+        changed = simulator.changed()
+        self.touched[changed] = True
         if self.chain and self.chain_rows + len(changed) > self.touched.sum():
             self.chain, self.chain_rows, changed = [], 0, np.flatnonzero(self.touched)
+        saved = simulator.state(changed)
+        t, ((ids, packed),) = saved.t, saved.rows
         rows = f"{t:08d}.rows.safetensors"
-        with simulator.precision():
-            packed = simulator.store.packed(changed)
-            hub = {
-                f"{i:04d}": np.asarray(leaf)
-                for i, leaf in enumerate(jax.tree.leaves(simulator.centre))
-            }
-            if simulator.heard.said:
-                hub |= {"heard": simulator.heard.heard, "said": np.array(simulator.heard.said)}
         self.chain = [
             *self.chain,
-            (rows, _save(self.folder / rows, {"ids": changed.astype(np.int64), "rows": packed})),
+            (rows, _save(self.folder / rows, {"ids": ids, "rows": packed})),
         ]
         self.chain_rows += len(changed)
         hub_file = f"{t:08d}.hub.safetensors"
@@ -75,11 +67,10 @@ class Checkpoints:
             "fingerprint": self.fingerprint,
             "config": self.config,
             "rows": self.chain,
-            "hub": [hub_file, _save(self.folder / hub_file, hub)],
-            "totals": simulator.ledger.totals(),
+            "hub": [hub_file, _save(self.folder / hub_file, saved.hub)],
+            "totals": saved.totals,
         }
         write_json(self.folder / f"{t:08d}.json", manifest)
-        simulator.dirty[:] = False
         self._tidy()
 
     def _tidy(self) -> None:
@@ -130,30 +121,15 @@ class Checkpoints:
         manifest: dict[str, Any],
         arrays: dict[str, dict[str, np.ndarray]],
     ) -> None:
-        with simulator.precision():
-            leaves, structure = jax.tree.flatten(simulator.centre)
-            saved = arrays[manifest["hub"][0]]
-            if "heard" in saved:
-                simulator.heard.heard, simulator.heard.said = (
-                    saved["heard"],
-                    int(saved["said"].item()),
-                )
-            simulator.centre = jax.tree.unflatten(
-                structure, [jax.numpy.asarray(saved[f"{i:04d}"]) for i in range(len(leaves))]
-            )
-            self.touched = np.zeros(simulator.spec.clients, bool)
-            for name, _ in manifest["rows"]:
-                part = arrays[name]
-                simulator.store.load(part["ids"], part["rows"])
-                self.touched[part["ids"]] = True
-                self.chain_rows += len(part["ids"])
+        parts = [arrays[name] for name, _ in manifest["rows"]]
+        rows = [(part["ids"], part["rows"]) for part in parts]
+        hub = arrays[manifest["hub"][0]]
+        simulator.restore(Saved(manifest["round"], hub, manifest["totals"], rows))
+        self.touched = np.zeros(simulator.spec.clients, bool)
+        for ids, _ in rows:
+            self.touched[ids] = True
+        self.chain_rows += sum(len(ids) for ids, _ in rows)
         self.chain = [(a, b) for a, b in manifest["rows"]]
-        simulator.t = manifest["round"]
-        simulator.ledger.up, simulator.ledger.down = (
-            manifest["totals"]["up"],
-            manifest["totals"]["down"],
-        )
-        simulator.ledger.gradients = manifest["totals"]["gradients"]
         for path in self.folder.glob(
             "*.json"
         ):  # what came after is worthless: it was damaged, or it would be written again

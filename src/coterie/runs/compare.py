@@ -15,6 +15,7 @@ from coterie.core.files import make_folder, write_text
 from coterie.core.options import Options
 from coterie.coupling.graph import Graph
 from coterie.data.federation import Federation, warn_without_test
+from coterie.engine.exchange import exchange_of
 from coterie.engine.simulate import simulate
 from coterie.engine.training import Training
 from coterie.methods.base import Method, get_method
@@ -54,7 +55,7 @@ def with_locals(
         if isinstance(c.method, Local):
             place(c.method)
     for c in others:
-        partner.append(None if c.method.exchange == "pooled" else place(equal_compute(c.method)))
+        partner.append(None if exchange_of(c.method).pooled else place(equal_compute(c.method)))
     partner = [0 if p is None and locals_ else p for p in partner]
     labelled: list[tuple[str, Contender]] = [
         (_local_label(m, len(locals_) > 1), Contender(m)) for m in locals_

@@ -10,7 +10,7 @@ from typing import Any
 
 from coterie.core.errors import InvalidInput
 from coterie.data.base import get_source
-from coterie.engine.simulate import build_model
+from coterie.models.build import build_model
 from coterie.runs.experiment import Experiment
 
 INNER = {"local_rounds": 4, "inner_steps": 5}
@@ -70,7 +70,7 @@ def own_data(
         data = {"name": "table", "path": str(path), "client": client, "target": target}
     federation = get_source(data["name"], {k: v for k, v in data.items() if k != "name"}).load(0)
     eta = min(0.03, 0.5 / federation.clients)
-    dsub = max(1, min(50, build_model("mlr", federation).parameters() // 2))
+    dsub = max(1, min(50, build_model("mlr", federation.shape).parameters() // 2))
     defaults: dict[str, dict[str, Any]] = {
         "local": {},
         "fedavg": {},

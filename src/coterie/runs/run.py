@@ -25,7 +25,7 @@ from coterie.core.errors import CoterieError, Diverged, InvalidInput
 from coterie.core.files import locked, make_folder, write_json, write_text, writing
 from coterie.core.vector import Vector
 from coterie.engine.simulate import Progress, Simulator, drive
-from coterie.network.model import Dropping
+from coterie.methods.graph import GraphMethod
 from coterie.runs.checkpoint import Checkpoints
 from coterie.runs.experiment import Experiment
 from coterie.runs.records import Records
@@ -74,22 +74,18 @@ def environment() -> dict[str, Any]:
 def _simulator(experiment: Experiment, folder: Path | None) -> Simulator:
     """Loads and checks everything, and writes nothing."""
     (method, channel), federation = experiment.contender, experiment.federation()
-    graph = experiment.graph.build(federation) if method.exchange == "graph" else None
-    given = (
+    graph = experiment.graph.build(federation) if isinstance(method, GraphMethod) else None
+    network = experiment.network
+    return Simulator(
         method,
         federation,
         experiment.model,
         experiment.training,
         graph,
-        folder,
-        channel,
-        experiment.attack,
-    )
-    network = experiment.network
-    return (
-        Dropping.of(network, *given)
-        if network is not None and network.changes_training
-        else Simulator(*given)
+        folder=folder,
+        channel=channel,
+        attack=experiment.attack,
+        absent=None if network is None else network.absent(federation.clients),
     )
 
 

@@ -1,0 +1,164 @@
+"""Star: the hub broadcasts, the sampled clients send, the hub merges."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from coterie.channel import link
+from coterie.channel.codec import size_of
+from coterie.channel.link import LinkKind, Outgoing, Sent
+from coterie.core.typing import Array, PyTree, Scalar
+from coterie.core.vector import Vector, all_finite
+from coterie.engine.exchange.base import (
+    Accounts,
+    Bill,
+    Closed,
+    Exchange,
+    Heard,
+    Offer,
+    Turn,
+    integers,
+    zeros,
+)
+from coterie.engine.setting import ClientState, HubState, Log, Round, State, Who
+from coterie.methods.star import Cohort
+
+
+class Star(Exchange):
+    kind = "star"
+    sends = True
+
+    def up(self, now: Round) -> LinkKind:
+        return link.star_up(now.channel)
+
+    def down(self, now: Round) -> LinkKind:
+        return link.star_down(now.channel)
+
+    def open_hub(self, now: Round, template: Vector) -> HubState:
+        # A copy, since rounds reuse the memory of what they are given and the template must stay.
+        own = jax.tree.map(jnp.copy, now.method.hub_init(template))
+        if now.method.addressed:
+            return HubState(own)
+        says = now.method.broadcast(own, 0)
+        return HubState(own, link.open_link(self.down(now), now.channel.downward(), says))
+
+    def open_client(self, now: Round, hub: HubState, template: Vector) -> ClientState:
+        own = now.method.client_init(template)
+        up, down = self.up(now), self.down(now)
+        if up.passes and down.passes:
+            return ClientState(own)
+        received = now.method.broadcast(hub.own, 0)
+        # Copies are of updates, and the first update is taken to be nothing: only shapes count.
+        message = zeros(self.message_shapes(now, received, own))
+        addressed = now.method.addressed
+        return ClientState(
+            own,
+            link.open_link(up, now.channel, message),
+            link.open_link(down, now.channel.downward(), received) if addressed else (),
+        )
+
+    @staticmethod
+    def message_shapes(now: Round, received: PyTree, own: PyTree) -> PyTree:
+        """The shapes of what a client sends. `now.setting.data` may be shapes alone."""
+        first = now.setting.data.first
+        client = 0 if first is None else first
+
+        def local(data: Any) -> PyTree:
+            setting = now.setting._replace(data=data, seed=0)
+            there = now._replace(setting=setting, t=0)
+            return now.method.local(received, own, there.objective(client)).message
+
+        return jax.eval_shape(local, now.setting.data)
+
+    def speak(self, now: Round, hub: HubState) -> Sent | None:
+        kind = self.down(now)
+        if now.method.addressed or kind.passes:
+            return None
+        out = Outgoing(now.method.broadcast(hub.own, 0), key=now.broadcast_key(), t=now.t)
+        return link.transmit(kind, now.channel.downward(), hub.link, out)
+
+    def hear(
+        self, now: Round, hub: HubState, said: Sent | None, client: Scalar, state: ClientState
+    ) -> Heard:
+        if said is not None:
+            return Heard(said.arrived, state.down, said.bytes)
+        received = now.method.broadcast(hub.own, client)
+        if not now.method.addressed or not now.channel.down:
+            return Heard(received, state.down, size_of(received))
+        out = Outgoing(received, key=now.down_key(client), t=now.t)
+        sent = link.transmit(self.down(now), now.channel.downward(), state.down, out)
+        return Heard(sent.arrived, sent.link, sent.bytes)
+
+    def reference(self, now: Round, received: PyTree, message: PyTree) -> PyTree:
+        return now.method.reference(received, message)
+
+    def close(self, now: Round, state: State, said: Sent | None, turns: Turn, who: Who) -> Closed:
+        sent, members = turns.message, who.members
+        if who.senders is not None:
+            sent = jax.tree.map(lambda m: m[who.senders], sent)
+        data = now.setting.data
+        by_samples = now.method.by_samples
+        size = data.size[members].astype(data.x.dtype) if by_samples else None
+        weights = jnp.ones(len(members), data.x.dtype) if size is None else size
+        if said is not None:
+            begun = now.method.broadcast(state.hub.own, 0)
+            sent = ahead(now.method, begun, said.arrived, sent)
+        unsent = jnp.zeros(len(who.ids), bool)
+        if (threat := now.setting.threat) is not None:
+            sent = threat.attack.apply(sent, threat.liars[members], now.setting.seed, now.t)
+            if who.counted is None:
+                broken = ~jax.vmap(all_finite)(sent)
+                unsent = broken if who.senders is None else unsent.at[who.senders].set(broken)
+            else:
+                sent = jax.tree.map(lambda m: m[who.counted], sent)
+                members, weights = members[who.counted], weights[who.counted]
+        hub = self.merge(now, state.hub, said, sent, Cohort(members, weights))
+        return Closed(hub, turns.state, turns.down, turns.finite, unsent)
+
+    def merge(
+        self, now: Round, hub: HubState, said: Sent | None, messages: PyTree, cohort: Cohort
+    ) -> HubState:
+        """The hub's turn: messages, stacked in the order of `cohort`, become its new state."""
+        heard = hub.link if said is None else said.link
+        if not len(cohort.ids):
+            return HubState(hub.own, heard)
+        return HubState(now.method.merge(hub.own, messages, cohort, now.t), heard)
+
+    def bill(self, log: Log, t: int, accounts: Accounts, method: Any) -> Bill:
+        up, down = integers(log.up), integers(log.down)
+        if accounts.whole_copy and not method.addressed:
+            down = accounts.hearing.bill(log.ids, int(down[0]), accounts.whole_copy)
+        return Bill(log.ids, up, down, log.gradients)
+
+    def newcomer(
+        self, now: Round, offer: Offer, client: Scalar, weights: Array, rounds: Scalar
+    ) -> tuple[PyTree, PyTree]:
+        method, received, own = now.method, offer.received, offer.own
+        heard = lambda sent: method.welcome(offer.hub, received, sent)
+        first = jax.eval_shape(lambda: self.alone(now, received, client, own, 0).message)
+
+        def one(i: Scalar, state: Any) -> Any:
+            own, sent = state
+            step = self.alone(now, heard(sent), client, own, i)
+            return step.memory, jax.tree.map(lambda a, b: a + b, sent, step.message)
+
+        own, sent = jax.lax.fori_loop(0, rounds, one, (own, zeros(first)))
+        return heard(sent), own
+
+
+def ahead(method: Any, broadcast: PyTree, arrived: PyTree, messages: PyTree) -> PyTree:
+    """With a compressed downlink: messages as if their clients had begun from what the hub has, and
+    not from what reached them of it.
+
+    Else their mean would take the place of what the hub has, and what had not reached the clients
+    yet would be forgotten instead of sent later. `messages` are stacked.
+    """
+    if not method.begins_from_received:
+        return messages
+    one = jax.tree.map(lambda leaf: leaf[0], messages)
+    there, here = method.reference(broadcast, one), method.reference(arrived, one)
+    gap = jax.tree.map(lambda a, b: a - b, there, here)
+    return jax.tree.map(lambda m, g: m + g, messages, gap)

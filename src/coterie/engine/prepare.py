@@ -1,0 +1,108 @@
+"""From options and data to what rounds are given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.adversary import Attack, Threat, draw_liars
+from coterie.core.errors import InvalidInput
+from coterie.core.typing import Array, Scalar
+from coterie.coupling.graph import Graph
+from coterie.data.federation import Federation
+from coterie.engine.evaluate import Held, hold
+from coterie.engine.exchange import exchange_of
+from coterie.engine.setting import Coupled, Data, Spec
+from coterie.engine.side_by_side import side_by_side
+from coterie.engine.training import Training
+from coterie.methods.base import Method, PooledMethod
+from coterie.models.base import Model
+from coterie.models.build import learner_of
+
+
+def spec_of(method: Method, model: Model, fed: Federation, options: Training, cohort: int) -> Spec:
+    """All that is static; `method` is bound."""
+    n, pooled = fed.clients, exchange_of(method).pooled
+    if options.sampling == "full":
+        batch = len(fed.train) if pooled else fed.shape.largest
+    else:
+        together = method.batches(cohort) if isinstance(method, PooledMethod) else 1
+        batch = options.batch_size * together
+    learner = learner_of(model, fed.shape, batch, options.sampling)
+    trainers = n if method.trains_all else cohort
+    steps = -(-fed.train.sizes // batch)
+    uneven = bool(method.work().epochs is not None and steps.max() > 1.5 * steps.mean())
+    at_once = options.clients_at_once
+    if at_once is None:
+        width = jnp.dtype(options.precision).itemsize
+        shared = sum(np.size(leaf) for leaf in jax.tree.leaves(method))
+        at_once = side_by_side(trainers, model.parameters() * width, shared * width)
+        at_once = min(at_once, max(1, -(-trainers // 8))) if uneven else at_once
+    return Spec(learner, n, cohort, min(at_once, trainers), sort_by_work=uneven)
+
+
+def held_splits(fed: Federation, dtype: Any, train: Held | None) -> dict[str, Held]:
+    """What models are scored on."""
+    splits = {"validation": fed.validation, "test": fed.test}
+    held = {name: hold(split, dtype) for name, split in splits.items() if len(split)}
+    return held if train is None else held | {"train": train}
+
+
+def data_of(held: Held, l2: Scalar, batch_schedule: Any, *, pooled: bool = False) -> Data:
+    """Training data as rounds see it; pooled, every client has everybody's."""
+    start, size = held.start, held.size
+    if pooled:
+        rows = jnp.sum(size, dtype=size.dtype)
+        start, size = jnp.zeros_like(start), jnp.full_like(size, rows)
+    return Data(held.x, held.y, start, size, l2, batch_schedule)
+
+
+def liars(attack: Attack | None, fed: Federation, seed: int) -> NDArray[np.bool_]:
+    """Who lies."""
+    n = fed.clients
+    if attack is None:
+        return np.zeros(n, bool)
+    drawn = draw_liars(seed, n, attack.fraction)
+    if drawn.all():
+        raise InvalidInput(
+            f"attack.fraction is {attack.fraction:g}, but must leave at least 1 of {n} clients"
+            " honest."
+        )
+    return drawn
+
+
+def threat(
+    attack: Attack | None, lie: NDArray[np.bool_], fed: Federation, seed: int
+) -> tuple[Threat | None, Array | None]:
+    """The attack on a run, and the targets that liars train on where it is on data."""
+    if attack is None:
+        return None, None
+    if not attack.on_data:
+        return Threat(attack, jnp.asarray(lie)), None
+    if fed.task != "classification":
+        raise InvalidInput(
+            f"the attack is {attack.name!r}, but that needs class labels and the task is"
+            " regression."
+        )
+    y = fed.train.y.copy()
+    for k in np.flatnonzero(lie):
+        rows = slice(int(fed.train.offsets[k]), int(fed.train.offsets[k + 1]))
+        rng = np.random.default_rng([seed, int(k), 0xBAD])
+        y[rows] = attack.poisoned(y[rows], fed.classes, rng)
+    return Threat(attack, jnp.asarray(lie)), jnp.asarray(y.astype(np.int32))
+
+
+def coupled(graph: Graph | None, dtype: Any) -> Coupled:
+    """A graph as rounds see it."""
+    if graph is None:
+        return Coupled()
+    # A table of neighbours costs its largest degree per client, a matrix N: take what is clearly
+    # smaller.
+    if graph.degrees.max(initial=0) * 4 < graph.clients:
+        index, weight = graph.table()
+        return Coupled(near=jnp.asarray(index), weight=jnp.asarray(weight, dtype))
+    return Coupled(dense=jnp.asarray(graph.weights.toarray(), dtype))

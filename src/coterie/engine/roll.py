@@ -1,0 +1,70 @@
+"""Who is who: the clients that train, and those that are held out as newcomers."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.core.errors import InvalidInput
+from coterie.core.randomness import Role, shuffled
+from coterie.data.federation import Federation
+from coterie.engine.evaluate import Scores
+
+
+@dataclasses.dataclass(frozen=True)
+class Roll:
+    """Clients by their numbers in the whole federation; both lists are sorted."""
+
+    everybody: Federation
+    members: NDArray[np.int64]
+    held_out: NDArray[np.int64]
+
+    @classmethod
+    def call(cls, federation: Federation, out: int) -> Roll:
+        """Hold `out` clients out: the same for every method and seed, so that comparisons are
+        paired.
+        """
+        n = federation.clients
+        if out >= n:
+            raise InvalidInput(
+                f"training.held_out is {out}, but must be at most {n - 1}: somebody has to train."
+            )
+        drawn = np.zeros(0, np.int64)
+        if out:
+            drawn = np.asarray(shuffled(0, Role.NEWCOMERS, n), np.int64)[:out]
+        return cls(federation, np.setdiff1d(np.arange(n), drawn), np.sort(drawn))
+
+    def place(self, client: int) -> int:
+        """Where a client stands among those that train."""
+        if not 0 <= client < self.everybody.clients:
+            raise InvalidInput(
+                f"client is {client}, but must be from 0 to {self.everybody.clients - 1}."
+            )
+        if client in self.held_out:
+            raise InvalidInput(
+                f"client {client} was held out of training and has no model of its own in this run;"
+                " see `coterie adapt`."
+            )
+        return int(np.searchsorted(self.members, client))
+
+    def among_all(self, scores: Scores, clients: NDArray[np.int64]) -> Scores:
+        """Scores of some clients as columns of everybody's, NaN for the others."""
+        wide = [np.full((a.shape[0], self.everybody.clients), np.nan) for a in scores]
+        for out, found in zip(wide, scores, strict=True):
+            out[:, clients] = found
+        return Scores(*wide)
+
+    def scored(self, split: str, liars: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """How many samples of each client a split's scores are over; 0 for those that have none
+        there. `liars` are among the members.
+        """
+        everybody = self.everybody
+        splits = {"train": everybody.train, "validation": everybody.validation}
+        sizes: NDArray[np.int64] = splits.get(split, everybody.test).sizes
+        numbers = np.arange(len(sizes))
+        there = np.isin(numbers, self.held_out)
+        if split == "newcomers":
+            return np.where(there, sizes, 0)
+        return np.where(there | np.isin(numbers, self.members[liars]), 0, sizes)

@@ -1,0 +1,402 @@
+"""The vectorised simulator: all clients of a federation on one machine, whole blocks of rounds
+compiled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.adversary import Attack
+from coterie.channel import PLAIN, Channel, get_channel
+from coterie.channel.codec import size_of
+from coterie.channel.link import HEADER
+from coterie.core.errors import Diverged
+from coterie.core.ledger import Hearing, Ledger
+from coterie.core.options import check_rounds
+from coterie.core.randomness import Role, stream
+from coterie.core.vector import Vector
+from coterie.coupling.graph import Graph, complete
+from coterie.data.federation import Federation
+from coterie.engine import prepare
+from coterie.engine.check import check
+from coterie.engine.evaluate import Scores, evaluate, hold
+from coterie.engine.exchange import exchange_of
+from coterie.engine.exchange.base import Accounts
+from coterie.engine.roll import Roll
+from coterie.engine.rounds import compiled_block, compiled_cohort, compiled_round, stale_neighbours
+from coterie.engine.setting import ClientState, Log, Round, Setting, State, Who
+from coterie.engine.store import DeviceStore, make_store
+from coterie.engine.training import Training
+from coterie.methods.base import Condition, Method, get_method
+from coterie.methods.conditions import step_conditions
+from coterie.methods.graph import GraphMethod
+from coterie.methods.star import StarMethod
+from coterie.models.base import Model, ModelSpec
+from coterie.models.build import build_model
+
+BLOCK = 50
+"""Rounds that one call of the compiled program may run at most."""
+
+Absent = Callable[[int, int, NDArray[Any]], NDArray[np.bool_]]
+"""Of a seed, a round and the clients that were sampled: for every client whether it is gone."""
+
+
+@dataclasses.dataclass
+class Snapshot:
+    """One evaluation: after `round` rounds, per split the scores of all views and clients, and what
+    it had cost by then.
+    """
+
+    round: int
+    scores: dict[str, Scores]
+    up: int
+    down: int
+    gradients: int
+
+
+class Saved(NamedTuple):
+    """All that a run must remember to go on, but for what its options say."""
+
+    t: int
+    hub: dict[str, NDArray[Any]]
+    totals: dict[str, int]
+    rows: Sequence[tuple[NDArray[np.int64], NDArray[np.uint8]]]
+    """Clients and their states as bytes; of clients that are there twice the last one counts."""
+
+
+class Simulator:
+    """A method on a federation: `advance` runs rounds, `evaluate` looks at all clients.
+
+    `simulate` and `run` drive it. `absent` says who drops out of a round: rounds then go on without
+    these clients, as a deployed hub does; they neither work nor hear nor send.
+    """
+
+    def __init__(
+        self,
+        method: Method | str,
+        federation: Federation,
+        model: Model | ModelSpec | str,
+        training: Training,
+        graph: Graph | None = None,
+        *,
+        folder: Path | None = None,
+        channel: Channel | str = PLAIN,
+        attack: Attack | None = None,
+        absent: Absent | None = None,
+    ) -> None:
+        self.training, self.everybody, self.attack = training, federation, attack
+        self.roll = Roll.call(federation, training.held_out)
+        self.members, self.held_out = self.roll.members, self.roll.held_out
+        self.federation = federation
+        if len(self.held_out):
+            self.federation = federation.subset(self.members)
+            if graph is not None:
+                graph = graph.check_size(federation.clients).subset(self.members)
+        self.model = build_model(model, federation.shape)
+        self.seed = training.seed
+        asked = get_method(method) if isinstance(method, str) else method
+        self.exchange = exchange_of(asked)
+        channel = get_channel(channel) if isinstance(channel, str) else channel
+        n = self.federation.clients
+        cohort = training.cohort_size(self.federation)
+        check(asked, channel, cohort, n)
+        check_rounds(asked, training.rounds)
+        peers = isinstance(asked, GraphMethod) and not asked.hub_between
+        self.absent = absent if self.exchange.sends and not peers else None
+        self.graph: Graph | None = None
+        if isinstance(asked, GraphMethod):
+            self.graph = (complete(n) if graph is None else graph).check_size(n)
+        with self.precision():
+            self._prepare(asked, channel, cohort, folder)
+
+    @contextlib.contextmanager
+    def precision(self) -> Iterator[None]:
+        with jax.enable_x64(self.training.precision == "float64"):
+            yield
+
+    def _prepare(self, asked: Method, channel: Channel, cohort: int, folder: Path | None) -> None:
+        fed, options = self.federation, self.training
+        dtype = jnp.dtype(options.precision)
+        key = stream(self.seed, Role.INIT)
+        self.template = self.model.vector(key).map(lambda leaf: leaf.astype(dtype))
+        method = asked.bind(self.template, stream(self.seed, Role.PROJECTION), fed.shape)
+        self.spec = prepare.spec_of(method, self.model, fed, options, cohort)
+        self.liars = prepare.liars(self.attack, fed, self.seed)
+        held = hold(fed.train, dtype)
+        l2 = jnp.asarray(self.model.l2, dtype)
+        data = prepare.data_of(held, l2, options.batch_schedule, pooled=self.exchange.pooled)
+        threat, lying_y = prepare.threat(self.attack, self.liars, fed, self.seed)
+        data = data._replace(lying_y=lying_y)
+        graph = prepare.coupled(self.graph, dtype)
+        self.setting = Setting(method, channel, threat, data, graph, self.seed)
+        self.t = 0
+        now = self.now()
+        self.hub_state = self.exchange.open_hub(now, self.template)
+        row = self.exchange.open_client(now, self.hub_state, self.template)
+        path = folder / "store.scratch" if folder is not None else None
+        self.store = make_store(options.store, fed.clients, row, path)
+        self.held = prepare.held_splits(fed, dtype, train=held if options.train_metrics else None)
+        self.ledger = Ledger(fed.clients)
+        self.unsent = 0
+        """Messages with NaN or infinity so far, which counted as not sent (liars' only)."""
+        self.dirty = np.zeros(fed.clients, bool)
+        self.hearing = Hearing(fed.clients)
+        self._seconds_per_round = 0.0
+
+    def now(self) -> Round:
+        """The setting in the round that comes next."""
+        return Round(self.spec, self.setting, self.t)
+
+    @property
+    def method(self) -> Any:
+        return self.setting.method
+
+    @property
+    def channel(self) -> Channel:
+        return self.setting.channel
+
+    @property
+    def hub(self) -> Any:
+        """What the method keeps at its hub."""
+        return self.hub_state.own
+
+    def conditions(self) -> list[Condition]:
+        """The step-size conditions of the method on this problem."""
+        norm = self.graph.laplacian_norm if self.graph is not None else 0.0
+        with self.precision():
+            return step_conditions(self.method, self.template, norm, self.training.rounds)
+
+    # -- rounds ------------------------------------------------------------------------------------
+
+    def cohort(self, t: int) -> NDArray[Any]:
+        """The clients sampled in round t, sorted."""
+        return np.asarray(compiled_cohort(self.spec, self.seed, t))
+
+    def advance(self, rounds: int) -> int:
+        """Run up to `rounds` rounds, as many as fit in about a second; returns how many.
+
+        Raises Diverged.
+        """
+        with self.precision():
+            gone = self._gone()
+            if not self.store.blocks or gone is not None:
+                self._account(self._round(gone), 1)
+                return 1
+            if self.absent is not None:
+                rounds = 1
+            fit = max(1, int(1.0 / self._seconds_per_round)) if self._seconds_per_round else 1
+            count = min(rounds, BLOCK, fit)
+            begun = time.perf_counter()
+            logs = self._block(count)
+            spent = (time.perf_counter() - begun) / count
+            self._seconds_per_round = spent if self.t else 0.0  # the first call compiles
+            unsent = self._first_unsent(logs, count)
+            if unsent is None:
+                self._account(logs, count)
+                return count
+            self._account(logs, unsent)
+            self._account(self._round(None), 1)
+        return unsent + 1
+
+    def _first_unsent(self, logs: Log, count: int) -> int | None:
+        """Star under attack: the first round of a block with a message that is not finite."""
+        if self.setting.threat is None or not isinstance(self.method, StarMethod):
+            return None
+        found = np.flatnonzero(logs.unsent[:count].any(1))
+        return int(found[0]) if len(found) else None
+
+    def _block(self, count: int) -> Log:
+        assert isinstance(self.store, DeviceStore)
+        length = min(BLOCK, self.training.rounds)
+        state = State(self.hub_state, self.store.rows)
+        state, logs = compiled_block(
+            spec=self.spec, length=length, setting=self.setting, state=state, t0=self.t, count=count
+        )
+        self.hub_state, self.store.rows = state.hub, state.rows
+        return jax.tree.map(np.asarray, logs)
+
+    def _gone(self) -> NDArray[np.bool_] | None:
+        """Who of those that would train drops out of this round; None: nobody."""
+        if self.absent is None:
+            return None
+        cohort = self.cohort(self.t)
+        gone = self.absent(self.seed, self.t, self.members[cohort])[self.members]
+        return gone if gone[slice(None) if self.method.trains_all else cohort].any() else None
+
+    def _round(self, gone: NDArray[np.bool_] | None) -> Log:
+        """One round on the rows that it needs, and no others."""
+        if self.exchange.pooled:
+            who, rows = Who(np.zeros(1, np.int32)), ClientState(())
+        else:
+            who = self._who(gone)
+            rows = self.store.gather(who.ids)
+        others = None if who.pool is None else self.store.gather(who.pool)
+        before = State(self.hub_state, rows, others)
+        state, log = compiled_round(self.spec, self.setting, before, who, self.t)
+        unsent = np.asarray(log.unsent)
+        if unsent.any() and isinstance(self.method, StarMethod):
+            sent = ~unsent if who.senders is None else ~unsent[who.senders]
+            who = who._replace(counted=np.flatnonzero(sent))
+            state, log = compiled_round(self.spec, self.setting, before, who, self.t)
+            log = log._replace(unsent=unsent)
+        self.hub_state = state.hub
+        if not self.exchange.pooled:
+            self.store.scatter(who.ids, state.rows)
+        return jax.tree.map(lambda leaf: np.asarray(leaf)[None], log)
+
+    def _who(self, gone: NDArray[np.bool_] | None) -> Who:
+        n, members = self.spec.clients, self.cohort(self.t)
+        trainers = np.arange(n) if self.method.trains_all else members
+        if gone is not None:
+            members, trainers = members[~gone[members]], trainers[~gone[trainers]]
+        senders = None if len(members) == len(trainers) else np.searchsorted(trainers, members)
+        hears_all = stale_neighbours(self.spec, self.method) or (
+            gone is not None and getattr(self.method, "hears_all", False)
+        )
+        if not hears_all:
+            return Who(trainers, senders)
+        assert self.graph is not None
+        near = [self.graph.neighbours(int(k))[0] for k in members]
+        needed = np.unique(np.concatenate([members, *near]))
+        # One shape for all rounds: padded by repeating the last client, whose row is then simply
+        # there twice.
+        width = min(n, int(len(members) * (1 + self.graph.degrees.max())))
+        padding = np.full(width - len(needed), needed[-1])
+        return Who(trainers, senders, np.concatenate([needed, padding]))
+
+    def _account(self, logs: Log, count: int) -> None:
+        """Bill the rounds of a block and look for clients that blew up."""
+        for i in range(count):
+            log: Log = jax.tree.map(lambda leaf: leaf[i], logs)  # noqa: B023
+            if not (log.finite.all() and log.finite_after.all() and log.hub_finite):
+                # Those whose own work went wrong come first; only when all was well before mixing
+                # do we name whom the mixing broke.
+                wrong = ~log.finite if not log.finite.all() else ~log.finite_after
+                pooled = self.exchange.pooled
+                bad = [] if pooled else self.members[log.ids[wrong]].tolist()
+                broken = [str(c) for c in self.conditions() if not c.holds]
+                self.t += 1
+                raise Diverged(self.method.title, self.t, bad, broken)
+            bill = self.exchange.bill(log, self.t, self.accounts, self.method)
+            who = self.members[bill.clients]
+            self.ledger.add(self.t, who, bill.up, bill.down, bill.gradients)
+            self.unsent += int(log.unsent.sum())
+            self.dirty[log.ids] = not self.exchange.pooled
+            self.t += 1
+
+    @cached_property
+    def accounts(self) -> Accounts:
+        """What bills need to know."""
+        link, graph, train = self.hub_state.link, self.graph, self.federation.train
+        whole = 0 if link == () else size_of((link.public.copy, link.public.shared)) + HEADER
+        row = size_of((train.x[:1].astype(self.training.precision), train.y[:1]))
+        return Accounts(
+            self.hearing,
+            whole,
+            graph.degrees if graph is not None else None,
+            (graph.weights > 0).astype(np.int64) if graph is not None else None,
+            self.cohort,
+            train.sizes * row,
+        )
+
+    # -- going on ----------------------------------------------------------------------------------
+
+    def changed(self) -> NDArray[np.int64]:
+        """The clients whose state was changed since `state` gave it."""
+        return np.flatnonzero(self.dirty)
+
+    def state(self, clients: NDArray[np.int64]) -> Saved:
+        """All that is needed to go on from here; of the clients only those that are given."""
+        with self.precision():
+            leaves = jax.tree.leaves(self.hub_state)
+            hub = {f"{i:04d}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
+            if self.hearing.said:
+                hub |= {"heard": self.hearing.heard, "said": np.array(self.hearing.said)}
+            rows = [(clients.astype(np.int64), self.store.packed(clients))]
+        self.dirty[clients] = False
+        return Saved(self.t, hub, self.ledger.totals(), rows)
+
+    def restore(self, saved: Saved) -> None:
+        """Go on from there; on a simulator that has not run yet."""
+        with self.precision():
+            if "heard" in saved.hub:
+                self.hearing.heard = saved.hub["heard"]
+                self.hearing.said = int(saved.hub["said"].item())
+            leaves, structure = jax.tree.flatten(self.hub_state)
+            kept = [jnp.asarray(saved.hub[f"{i:04d}"]) for i in range(len(leaves))]
+            self.hub_state = jax.tree.unflatten(structure, kept)
+            for ids, packed in saved.rows:
+                self.store.load(ids, packed)
+        self.t = saved.t
+        self.ledger.carry_on(saved.totals)
+
+    # -- looking -----------------------------------------------------------------------------------
+
+    def evaluate(self) -> Snapshot:
+        """All clients, all views, on validation and test."""
+        at_once = self.training.eval_at_once
+        with self.precision():
+            scores = {
+                name: evaluate(self.now(), self.hub_state, self.store, held, at_once)
+                for name, held in self.held.items()
+            }
+        if self.liars.any():  # what liars reach is nobody's concern
+            blank = lambda found: Scores(*(np.where(self.liars, np.nan, a) for a in found))
+            scores = {name: blank(found) for name, found in scores.items()}
+        if len(self.held_out):
+            scores = {name: self.roll.among_all(s, self.members) for name, s in scores.items()}
+            if self.t >= self.training.rounds and len(self.everybody.test):
+                scores["newcomers"] = self.roll.among_all(self._newcomers(), self.held_out)
+        return Snapshot(self.t, scores, **self.ledger.totals())
+
+    def _newcomers(self) -> Scores:
+        from coterie.engine.adapt import adapt  # it needs a simulator
+
+        newcomers = self.everybody.subset(self.held_out)
+        return adapt(self, newcomers, rounds=self.training.adapt_rounds).scores
+
+    def scored(self, split: str) -> NDArray[np.int64]:
+        """How many samples of each client a split's scores are over; 0 for those that have none
+        there.
+        """
+        return self.roll.scored(split, self.liars)
+
+    def place(self, client: int) -> int:
+        """Where a client stands among those that train."""
+        return self.roll.place(client)
+
+    def models(self, client: int) -> dict[str, Vector]:
+        """The models of one client, by view, as numpy arrays."""
+        client = self.place(client)
+        with self.precision():
+            rows = self.store.gather(np.array([client]))
+            models = self._models(client, jax.tree.map(lambda leaf: leaf[0], rows))
+            return {view: v.map(np.asarray) for view, v in models.items()}
+
+    def _models(self, client: Any, row: ClientState) -> dict[str, Vector]:
+        now = self.now()
+        said = self.exchange.speak(now, self.hub_state)
+        heard = self.exchange.hear(now, self.hub_state, said, client, row)
+        models: dict[str, Vector] = self.method.models(
+            heard.received, row.own, now.objective(client)
+        )
+        return models
+
+    def all_models(self, view: str | None = None) -> Vector:
+        """One view of all clients, stacked along axis 0."""
+        view = view or self.method.model_views[0]
+        with self.precision():
+            everyone = np.arange(self.spec.clients)
+            one = jax.vmap(lambda client, row: self._models(client, row)[view])
+            return one(everyone, self.store.gather(everyone)).map(np.asarray)
