@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import coterie
 from coterie import METHODS, MODELS, CoterieError, InvalidInput, Training
+from coterie.channel import CHANNELS
 from coterie.core.options import declared
 from coterie.data.base import SOURCES
 
@@ -268,3 +269,11 @@ def test_no_two_classes_are_one_to_a_compiled_program() -> None:
     ]
     assert len({str(jax.tree.structure(kind)) for kind in kinds}) == 4
     assert sum(jax.tree.structure(a) == jax.tree.structure(b) for a in kinds for b in kinds) == 4
+
+
+def test_summaries_are_whole_sentences() -> None:
+    """A docstring's first sentence may take two lines; lists show all of it."""
+    for name, cls in {**METHODS, **MODELS, **SOURCES, **CHANNELS}.items():
+        assert "\n" not in cls.summary
+        assert cls.summary.endswith("."), name
+    assert METHODS["scaffold"].summary.endswith("everybody's mean gradient.")

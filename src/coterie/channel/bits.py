@@ -65,9 +65,9 @@ def rice_length(n: Any, b: Any) -> Any:
 def rice_parameter(d: int, k: int) -> int:
     """The best Rice parameter for the gaps between k of d places drawn at random.
 
-    Gaps are then geometric, P(gap ≥ m) = (1 − k/d)^m, and one more bit in every code pays while q =
-    (1 − k/d)^(2ᵇ) > (√5 − 1)/2 (the saving q/(1 − q²) exceeds 1). Only divisions and squares of
-    floats, so that both ends find the same b on any machine.
+    Gaps are then geometric, P(gap ≥ m) = (1 − k/d)^m. With q = (1 − k/d)^(2ᵇ), one more bit in
+    every code pays while q > (√5 − 1)/2 (the saving q/(1 − q²) exceeds 1). Only divisions and
+    squares of floats, so that both ends find the same b on any machine.
 
     >>> [rice_parameter(1000, k) for k in (1000, 500, 100, 10, 1)]
     [0, 0, 3, 6, 9]

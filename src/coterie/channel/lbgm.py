@@ -30,8 +30,8 @@ class LBGM(Channel):
     """LBGM: one number while a message points the same way as an earlier one (Azam et al., ICLR
     2022).
 
-    Both ends keep the look-back vector l, the last difference that was sent whole. With g = x −
-    base and ρ = ⟨g, l⟩/‖l‖²:
+    Both ends keep the look-back vector l, the last difference that was sent whole. With
+    g = x − base and ρ = ⟨g, l⟩/‖l‖²:
 
         1 − ⟨g, l⟩²/(‖g‖²‖l‖²) ≤ δ:  ρ is sent, x̂ = base + ρ l, so that ‖x − x̂‖² ≤ δ‖g‖²;
         else:                        g is sent, x̂ = base + Q(g) (x, if full), l ← x̂ − base.

@@ -30,9 +30,9 @@ class QSGD(Channel):
     NeurIPS 2017).
 
     v = x − base is cut into buckets of n coordinates. In each, with step Δ = ‖v‖₂/s, a coordinate
-    becomes sign(vᵢ)·Δ·ℓᵢ, where ℓᵢ is one of the two whole numbers next to |vᵢ|/Δ, drawn so that E
-    x̂ = x. The variance is at most min(n/s², √n/s)‖v‖² and s(s + √n) levels are expected not to be
-    0.
+    becomes sign(vᵢ)·Δ·ℓᵢ, where ℓᵢ is one of the two whole numbers next to |vᵢ|/Δ, drawn so that
+    E x̂ = x. The variance is at most min(n/s², √n/s)‖v‖², and s(s + √n) levels are expected not to
+    be 0.
 
     | symbol | option |
     |---|---|

@@ -32,9 +32,9 @@ class CountSketch(Sparse):
     """A count sketch and its heavy hitters (Ivkin et al., Communication-efficient distributed SGD
     with sketching, NeurIPS 2019).
 
-    With v = x − base and, for each of r rows, hash functions h_j: {1…d} → {1…c} and s_j: {1…d} →
-    {−1, 1}, the same for all clients and drawn anew for every round (else coordinates that share
-    their cells with large ones are overlooked round after round):
+    With v = x − base and, for each of r rows, hash functions h_j: {1…d} → {1…c} and
+    s_j: {1…d} → {−1, 1}, the same for all clients and drawn anew for every round (else coordinates
+    that share their cells with large ones are overlooked round after round):
 
         T_jm = Σ over i with h_j(i) = m of s_j(i) vᵢ
         v̂ᵢ = median over j of s_j(i) Q(T)_{j, h_j(i)}

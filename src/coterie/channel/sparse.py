@@ -154,8 +154,11 @@ class TopK(Sparse):
 class Delta(TopK):
     """The delta channel: what changed since the last messages, a few coordinates at a time.
 
-    Both ends of a link keep the same public copy h of the stream of messages. A message sends C(x −
-    h), k of the differences, and both ends move their copy by what was sent, h ← h + C(x − h) = x̂.
+    Both ends of a link keep the same public copy h of the stream of messages. A message sends
+    C(x − h), k of the differences, and both ends move their copy by what was sent:
+
+        h ← h + C(x − h) = x̂
+
     What is cut off stays in x − h and is sent later, so nothing is lost and no error is added up;
     the copies follow the messages, and methods mix the copies. After CHOCO-SGD (Koloskova, Stich,
     Jaggi: Decentralized stochastic optimization and gossip algorithms with compressed
@@ -260,9 +263,9 @@ class RandomK(Sparse):
     """k coordinates drawn afresh for every message, the same at both ends.
 
     x̂ᵢ = xᵢ (or baseᵢ + Q(x − base)ᵢ with lossy `values`) for the k drawn i, x̂ᵢ = baseᵢ elsewhere:
-    E‖x − x̂‖² = (1 − k/d)‖x − base‖² with full values. With `scaled`, x̂ᵢ = baseᵢ + (d/k)(x −
-    base)ᵢ instead, so that E x̂ = x (Wangni et al., NeurIPS 2018); this is no contraction, so it is
-    refused together with a memory.
+    E‖x − x̂‖² = (1 − k/d)‖x − base‖² with full values. With `scaled` instead
+    x̂ᵢ = baseᵢ + (d/k)(x − base)ᵢ, so that E x̂ = x (Wangni et al., NeurIPS 2018); this is no
+    contraction, so it is refused together with a memory.
 
     | symbol | option |
     |---|---|

@@ -323,11 +323,12 @@ def traced_dataclass(cls: type[T]) -> type[T]:
 
 def registered(registry: dict[str, Any], name: str, **facts: Any) -> Callable[[Any], Any]:
     """A decorator that makes an Options class (see `traced_dataclass`) known under a name; its
-    summary is the first line of its docstring.
+    summary is the first paragraph of its docstring.
     """
 
     def register(cls: Any) -> Any:
-        cls.name, cls.summary = name, inspect.cleandoc(cls.__doc__ or "").splitlines()[0]
+        first = inspect.cleandoc(cls.__doc__ or "").split("\n\n")[0]
+        cls.name, cls.summary = name, " ".join(first.split())
         for key, value in facts.items():
             setattr(cls, key, value)
         registry[name] = made = traced_dataclass(cls)

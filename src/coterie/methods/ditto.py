@@ -28,8 +28,11 @@ class Ditto(FedAvg):
     min_{x_k} f_k(x_k) + (λ/2)‖x_k − w*‖²,  w* = what FedAvg finds
 
     Per round, on the sampled clients: R SGD steps on f_k from the received w, whose result goes to
-    the hub and is averaged as in FedAvg; and P steps x_k ← x_k − η(∇f̃_k(x_k) + λ(x_k − w)) towards
-    the received w. x_k stays on the client.
+    the hub and is averaged as in FedAvg; and P steps towards the received w,
+
+    x_k ← x_k − η(∇f̃_k(x_k) + λ(x_k − w))
+
+    x_k stays on the client.
 
     ============  ================================================
     symbol        argument

@@ -8,7 +8,8 @@ all clients, and a number q by which any change of v may move it at most, the cl
     −(1/n) Σ_i φ_i*(−α_i − Δ_i) − ⟨w, Δv⟩ − (q/2)‖Δv‖²,   Δv = (1/n) Σ_i Δ_i ⊗ x_i
 
 one sample at a time. With z = (w + qΔv) x_i and ρ = q‖x_i‖²/n the change of sample i raises
-−φ_i*(−α_i − Δ) − ⟨z, Δ⟩ − (ρ/2)‖Δ‖².
+
+    −φ_i*(−α_i − Δ) − ⟨z, Δ⟩ − (ρ/2)‖Δ‖²
 """
 
 from __future__ import annotations

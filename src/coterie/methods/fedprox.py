@@ -18,8 +18,9 @@ from coterie.models.objective import Objective
 def held_sgd(
     x: Vector, w: Vector, strength: Any, lr: Any, steps: Any, objective: Objective
 ) -> Vector:
-    """x ← x − lr(∇f̃(x) + strength·(x − w)) on batches 0 … steps−1: SGD on f + (strength/2)‖x −
-    w‖².
+    """x ← x − lr(∇f̃(x) + strength·(x − w)) on batches 0 … steps−1.
+
+    That is SGD on f + (strength/2)‖x − w‖².
     """
 
     def step(i: Any, x: Vector) -> Vector:
@@ -37,8 +38,9 @@ class FedProx(FedAvg):
     """FedAvg with a proximal term: the local steps go down f_k plus half the squared distance to
     the received model.
 
-    w_{k,0} = w;  w_{k,r+1} = w_{k,r} − η(∇f̃_k(w_{k,r}) + μ(w_{k,r} − w));  w ← (1−β) w + β Σ_{k∈S}
-    (n_k/n_S) w_{k,R}
+    w_{k,0} = w;  w_{k,r+1} = w_{k,r} − η(∇f̃_k(w_{k,r}) + μ(w_{k,r} − w))
+
+    Hub: w ← (1−β) w + β Σ_{k∈S} (n_k/n_S) w_{k,R}
 
     ============  ============
     symbol        argument

@@ -130,7 +130,10 @@ class FedU(Laplacian):
     min_W Σ_k F_k(w_k) + (η/2) Σ_k Σ_l a_kl ‖w_k − w_l‖²
 
     Per round (Alg. 1), for the sampled clients: R SGD steps from w_k, then all at once
-    w_k ← w_{k,R} − μ̃ η Σ_l a_kl (w_{k,R} − w_{l,R}),  μ̃ = μR; the others keep w_k.
+
+    w_k ← w_{k,R} − μ̃ η Σ_l a_kl (w_{k,R} − w_{l,R}),  μ̃ = μR
+
+    The others keep w_k.
 
     ============  ================================================
     symbol        argument
@@ -143,10 +146,11 @@ class FedU(Laplacian):
     ============  ================================================
 
     Algorithm 1 sums over all neighbours, with their stale models (`neighbours = "all"`); the
-    paper's text and the published code only over those that were sampled too (`neighbours =
-    "sampled"`, the default). The update is simultaneous; the published code does it in place,
-    client after client, and counts R in epochs (`local_epochs`). The gradient of the paper's (3) is
-    twice the step taken here: we follow the update. The mixing step is stable while μ̃ η ‖L‖ < 2.
+    paper's text and the published code only over those that were sampled too, which is the default
+    (`neighbours = "sampled"`). The update is simultaneous; the published code does it in place,
+    client after client, takes β/2 times the step (β an option of its own), and counts R in epochs
+    (`local_epochs`). The gradient of the paper's (3) is twice the step taken here: we follow the
+    update. The mixing step is stable while μ̃ η ‖L‖ < 2.
     """
 
     neighbours: str = option(
@@ -164,8 +168,9 @@ class FedU(Laplacian):
 class DFedU(Laplacian):
     """FedU without a hub: every client sends its model to its neighbours and mixes by itself.
 
-    Per round (Alg. 2), every client: R SGD steps, w_{k,R} to each neighbour, then w_k ← w_{k,R} −
-    μ̃ η Σ_l a_kl (w_{k,R} − w_{l,R}).
+    Per round (Alg. 2), every client: R SGD steps, w_{k,R} to each neighbour, then
+
+    w_k ← w_{k,R} − μ̃ η Σ_l a_kl (w_{k,R} − w_{l,R})
 
     ============  ================================================
     symbol        argument

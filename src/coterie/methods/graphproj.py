@@ -24,7 +24,8 @@ class GraphProj(Subspace, Laplacian):
     min_X Σ_k f_k(x_k) + η Σ_{(k,l)} a_kl (1/p)‖P(x_k − x_l)‖_p^p
 
     Per round: R SGD steps as in FedU; the client sends only P x_{k,R}; then
-    x_k ← x_{k,R} − μ̃ η Σ_l a_kl Pᵀ ψ_p(P x_{k,R} − P x_{l,R}),  ψ_p(v) = sign(v)|v|^{p−1}.
+
+    x_k ← x_{k,R} − μ̃ η Σ_l a_kl Pᵀ ψ_p(P x_{k,R} − P x_{l,R}),  ψ_p(v) = sign(v)|v|^{p−1}
 
     ============  ================================================
     symbol        argument

@@ -90,10 +90,14 @@ def _proximal_through_gram(
     """The same steps for a model that begins with a dense layer z = Wx + b, without touching x in
     each of them.
 
-    The first layer moves only along the batch: after j steps W_j = α_j W_0 + γ_j W_w − lr A_j X,
-    with D_j = ∂f/∂z (outputs × batch) and A_{j+1} = cA_j + D_j, c = 1 − lr(λ + decay + l2). So its
-    outputs follow z_{j+1} = c z_j + lr λ z_w − lr D_j G with the Gram matrix G = XXᵀ + 1, which is
-    batch × batch. Per batch that takes four products with X instead of two per step.
+    The first layer moves only along the batch. With D_j = ∂f/∂z (outputs × batch) and
+    c = 1 − lr(λ + decay + l2), after j steps
+
+        W_j = α_j W_0 + γ_j W_w − lr A_j X,  A_{j+1} = cA_j + D_j
+        z_{j+1} = c z_j + lr λ z_w − lr D_j G
+
+    with the Gram matrix G = XXᵀ + 1, which is batch × batch. Per batch that takes four products
+    with X instead of two per step.
     """
     layer = objective.learner.input_layer
     assert layer is not None

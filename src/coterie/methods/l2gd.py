@@ -31,8 +31,11 @@ class L2GD(Averaging, LocalSGD):
 
     min over x_1 … x_N of (1/N) Σ_k f_k(x_k) + (λ/2N) Σ_k ‖x_k − x̄‖²
 
-    The paper flips a coin in every step: with probability 1−p all clients step along f, x_k ← x_k −
-    α/(N(1−p)) ∇f̃_k(x_k); with probability p along the penalty, x_k ← x_k − αλ/(Np) (x_k − x̄).
+    The paper flips a coin in every step: all clients step along f, or all along the penalty,
+
+    with probability 1−p: x_k ← x_k − α/(N(1−p)) ∇f̃_k(x_k)
+    with probability p: x_k ← x_k − αλ/(Np) (x_k − x̄)
+
     Here a round is one penalty step and the local steps after it. Between two penalty steps are
     (1−p)/p local ones on average, so R of them mean p = 1/(R+1); with μ = α/(N(1−p)) as the local
     step the weight of x̄ is αλ/(Np) = μRλ:
@@ -44,8 +47,8 @@ class L2GD(Averaging, LocalSGD):
     ============  ================================================================================
     λ             lam
     α/(N(1−p))    lr (μ)
-    (1−p)/p       local_steps (R), or local_epochs: as many steps as those are on the client the
-    coin      coin = true draws each round's number of local steps, alike for all clients, mean R
+    (1−p)/p       local_steps (R), or local_epochs: as many steps as those are on the client
+    the coin      coin = true draws each round's local steps, alike for all clients, mean R
     ============  ================================================================================
 
     What differs from the paper: R is fixed unless `coin`, which is the paper's method; two penalty

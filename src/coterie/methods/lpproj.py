@@ -100,12 +100,16 @@ class LpProj(LpProjBase):
     """A model x_k for every client, held near a shared w̃ only inside a random subspace: dsub
     numbers per message.
 
-    min_w̃ (1/N) Σ_k min_x f_k(x) + (λ/p)‖w̃ − P x‖_p^p,   w̃ ∈ R^dsub, P ∈ R^{dsub×d} random,
-    fixed, shared by seed
+    min_w̃ (1/N) Σ_k min_x f_k(x) + (λ/p)‖w̃ − P x‖_p^p,   w̃ ∈ R^dsub, P ∈ R^{dsub×d}
 
-    Per round (Alg. 1): w̃_{k,0} = w̃; R times: draw one mini-batch, gradient descent on f(x; batch)
-    + (λ/p)‖w̃_{k,r} − P x‖_p^p, K steps or until ‖∇h‖² ≤ ν; then w̃_{k,r+1} = w̃_{k,r} − ηλ
-    ψ_p(w̃_{k,r} − P x), ψ_p(v) = sign(v)|v|^{p−1}. Hub: w̃ ← (1−β)w̃ + β · mean_{k∈S} w̃_{k,R}.
+    P is random, fixed, and shared by its seed. Per round (Alg. 1): w̃_{k,0} = w̃; R times: draw one
+    mini-batch, take K gradient steps (or until ‖∇h‖² ≤ ν) on
+
+    h(x) = f(x; batch) + (λ/p)‖w̃_{k,r} − P x‖_p^p
+
+    w̃_{k,r+1} = w̃_{k,r} − ηλ ψ_p(w̃_{k,r} − P x),  ψ_p(v) = sign(v)|v|^{p−1}
+
+    Hub: w̃ ← (1−β) w̃ + β · mean_{k∈S} w̃_{k,R}
 
     ==============  ================================================
     symbol          argument
@@ -119,8 +123,8 @@ class LpProj(LpProjBase):
     ==============  ================================================
 
     x_k stays on the client for ever and is warm-started from round to round. The published code
-    takes its 20 inner steps on fresh batches, not on one; here a batch serves all K steps, as Alg.
-    1 says. With P = I and p = 2 it is pFedMe (with `inner_start = "memory"`).
+    takes its 20 inner steps on fresh batches, not on one; here a batch serves all K steps, as in
+    Alg. 1. With P = I and p = 2 it is pFedMe (with `inner_start = "memory"`).
     """
 
 

@@ -67,23 +67,28 @@ class Mocha(StarMethod):
     """A linear model for every client, coupled by a matrix Ω of relations; solved in the dual,
     where any client may do little or drop out.
 
-    min over W of Σ_k f_k(w_k) + (λ/2) tr(WΩWᵀ) + (decay/2)‖W‖²_F,   f_k the mean loss of client k
-    (half squared error or cross-entropy)
+    min over W of Σ_k f_k(w_k) + (λ/2) tr(WΩWᵀ) + (decay/2)‖W‖²_F
 
-    With A = λΩ + decay·I and dual variables α_i per sample: v_k = (1/n_k) Σ_i α_i ⊗ x_i, w_k = Σ_l
-    (A⁻¹)_kl v_l. Per round the hub tells client k its w_k and q_k = Σ_l |(A⁻¹)_kl|. As tr(ΔV A⁻¹
-    ΔVᵀ) ≤ Σ_k q_k‖Δv_k‖², every client may raise its own part of the dual, with q_k in the place of
-    A⁻¹, without knowing of the others, and all Δv_k can be added (γ = 1): V ← V + ΔV. dual.py has
-    the coordinate steps.
+    f_k is the mean loss of client k: half the squared error, or the cross-entropy. With
+    A = λΩ + decay·I and dual variables α_i per sample:
+
+    v_k = (1/n_k) Σ_i α_i ⊗ x_i,   w_k = Σ_l (A⁻¹)_kl v_l
+
+    Per round the hub tells client k its w_k and q_k = Σ_l |(A⁻¹)_kl|. As
+
+    tr(ΔV A⁻¹ ΔVᵀ) ≤ Σ_k q_k‖Δv_k‖²
+
+    every client may raise its own part of the dual, with q_k in the place of A⁻¹, without knowing
+    of the others, and all Δv_k can be added (γ = 1): V ← V + ΔV. dual.py has the coordinate steps.
 
     ============  ================================================================================
     symbol        argument
     ============  ================================================================================
     λ             lam
-    Ω             omega: "mean" (I − 11ᵀ/N)², "identity", "learn", or "file" with omega_file H_i
-    local_epochs, passes over the client's samples per round; one counts as one epoch of SGD θ_i^h
-    slowest: a client does a random share from `slowest` to 1 of its steps, new in every round θ_i^h
-    = 1     drop: the probability that a client drops out of a round, sends nothing and keeps all
+    Ω             omega: "mean" (I − 11ᵀ/N)², "identity", "learn", or "file" with omega_file
+    H_i           local_epochs: passes over the client's samples per round, each one epoch of SGD
+    θ_i^h         slowest: a client does a random share from `slowest` to 1 of its steps, each round
+    θ_i^h = 1     drop: the probability that a client drops out of a round and keeps all it has
     ============  ================================================================================
 
     "learn" starts from Ω = N·I and sets Ω⁻¹ = (WᵀW)^½ / tr (WᵀW)^½ (Zhang and Yeung) every
@@ -93,8 +98,8 @@ class Mocha(StarMethod):
     the same for all clients, max_k Σ_l |σ_kl| / σ_kk times σ_kk, ours is each client's own. The
     intercept is the weight of a constant feature and regularised like all others. The model's own
     `l2` joins the problem as one more dual variable per client. Models start from 0, for α = 0.
-    Only linear models can be trained: parameters {"w": (outputs, inputs)} with or without {"b":
-    (outputs)}. A lossy channel would break the bond between α and V, so it is refused.
+    Only linear models can be trained: parameters w (outputs, inputs), with or without b (outputs).
+    A lossy channel would break the bond between α and V, so it is refused.
     """
 
     addressed: ClassVar[bool] = True

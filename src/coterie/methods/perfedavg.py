@@ -34,7 +34,7 @@ class PerFedAvg(Averaging, LocalSGD):
     g = ∇f̃_k(w̃; D')  (`order = "first-order"`), or
     g = (I − α∇²f̃_k(w_{k,r}; D'')) ∇f̃_k(w̃; D')  (`order = "hessian-vector"`)
 
-    Hub: w ← (1−β)w + β · mean_{k∈S} w_{k,R}.
+    Hub: w ← (1−β) w + β · mean_{k∈S} w_{k,R}
 
     ============  ================================================
     symbol        argument
