@@ -51,9 +51,9 @@ class AFL(Star, LocalSGD):
 
     min_w max_{λ∈Δ} Σ_k λ_k f_k(w),   Δ the simplex of N clients
 
-    Client: w_k = w after R SGD steps, ℓ_k = f̃_k(w). Hub, with the λ it had: w ← (1−β)w + β Σ_{k∈S}
-    λ_k w_k / Σ_{k∈S} λ_k, and λ ← the projection onto Δ of λ + γ_λ ℓ, where ℓ is 0 for clients
-    outside S.
+    Client: w_k = w after R SGD steps, ℓ_k = f̃_k(w). Hub, with the λ it had:
+    w ← (1−β)w + β Σ_{k∈S} λ_k w_k / Σ_{k∈S} λ_k, and λ ← the projection onto Δ of λ + γ_λ ℓ, where
+    ℓ is 0 for clients outside S.
 
     ============  ================================================
     symbol        argument

@@ -41,11 +41,11 @@ class APFL(Star, LocalSGD):
 
     min over w of Σ_k (n_k/n) f_k(w), and for every client min over v of f_k(α v + (1−α) w)
 
-    Per round: w_{k,0} = w; R times, on one mini-batch and all from the old values, with v̄ = α v_k
-    + (1−α) w_{k,r}:
+    Per round: w_{k,0} = w; R times, on one mini-batch and all from the old values,
+    with v̄ = α v_k + (1−α) w_{k,r}:
 
-    w_{k,r+1} = w_{k,r} − μ ∇f̃_k(w_{k,r});  v_k ← v_k − μ α ∇f̃_k(v̄);  if `adapt`: α_k ← [α_k − μ
-    ⟨v_k − w_{k,r}, ∇f̃_k(v̄)⟩] cut to [0, 1].
+    w_{k,r+1} = w_{k,r} − μ ∇f̃_k(w_{k,r});  v_k ← v_k − μ α ∇f̃_k(v̄);
+    if `adapt`: α_k ← [α_k − μ ⟨v_k − w_{k,r}, ∇f̃_k(v̄)⟩] cut to [0, 1].
 
     Hub: w ← (1−β) w + β Σ_{k∈S} (n_k/n_S) w_{k,R}.
 

@@ -4,13 +4,12 @@ Nothing here knows whether it is simulated or deployed. The simulator maps these
 stacked clients; a deployment calls the very same functions alone. docs/add-a-method.md walks
 through writing one.
 
-Three ways of exchanging (`exchange`):
+Four ways of exchanging (`exchange`):
 
 "none"    local → done
 "star"    hub: broadcast → clients: local → hub: merge
-"graph"   clients: local, message → to the neighbours (or a hub that knows the graph): pull →
-client: absorb "pooled"  one learner that sees all data (centralised training, a reference and not a
-federation)
+"graph"   clients: local, message → neighbours (or a hub with the graph): pull → client: absorb
+"pooled"  one learner that sees all data (centralised: a reference, not a federation)
 """
 
 from __future__ import annotations

@@ -36,8 +36,8 @@ class FedProx(FedAvg):
     """FedAvg with a proximal term: the local steps go down f_k plus half the squared distance to
     the received model.
 
-    w_{k,0} = w;  w_{k,r+1} = w_{k,r} − η(∇f̃_k(w_{k,r}) + μ(w_{k,r} − w));  w ← (1−β) w + β Σ_{k∈S}
-    (n_k/n_S) w_{k,R}
+    w_{k,0} = w;  w_{k,r+1} = w_{k,r} − η(∇f̃_k(w_{k,r}) + μ(w_{k,r} − w));
+    w ← (1−β) w + β Σ_{k∈S} (n_k/n_S) w_{k,R}
 
     ============  ============
     symbol        argument

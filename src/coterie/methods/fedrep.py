@@ -23,8 +23,8 @@ class FedPer(SplitModel):
 
     min over φ and h_1 … h_N of Σ_k f_k(φ, h_k)
 
-    (φ_k, h_k) start from φ and from what client k kept;  R SGD steps on both together;  φ ← (1−β) φ
-    + β Σ_{k∈S} (n_k/n_S) φ_k
+    (φ_k, h_k) start from φ and from what client k kept;  R SGD steps on both together;
+    φ ← (1−β) φ + β Σ_{k∈S} (n_k/n_S) φ_k
 
     ============  ==============================================================================
     symbol        argument
@@ -60,8 +60,9 @@ class FedRep(SplitModel):
 
     min over φ and h_1 … h_N of Σ_k f_k(φ, h_k)
 
-    H times: h_k ← h_k − μ_h ∇_h f̃_k(φ, h_k);  then R times: φ_k ← φ_k − μ ∇_φ f̃_k(φ_k, h_k), from
-    φ;  φ ← (1−β) φ + β Σ_{k∈S} (n_k/n_S) φ_k
+    H times: h_k ← h_k − μ_h ∇_h f̃_k(φ, h_k);
+    then R times, from φ: φ_k ← φ_k − μ ∇_φ f̃_k(φ_k, h_k);
+    φ ← (1−β) φ + β Σ_{k∈S} (n_k/n_S) φ_k
 
     ============  ==============================================================================
     symbol        argument

@@ -148,8 +148,8 @@ class FedU(GraphMethod):
 class DFedU(GraphMethod):
     """FedU without a hub: every client sends its model to its neighbours and mixes by itself.
 
-    Per round (Alg. 2), every client: R SGD steps, w_{k,R} to each neighbour, then w_k ← w_{k,R} −
-    μ̃ η Σ_l a_kl (w_{k,R} − w_{l,R}).
+    Per round (Alg. 2), every client: R SGD steps, w_{k,R} to each neighbour, then
+    w_k ← w_{k,R} − μ̃ η Σ_l a_kl (w_{k,R} − w_{l,R}).
 
     ============  ================================================
     symbol        argument

@@ -40,8 +40,8 @@ class L2GD(Star, LocalSGD):
     ============  ================================================================================
     λ             lam
     α/(N(1−p))    lr (μ)
-    (1−p)/p       local_steps (R), or local_epochs: as many steps as those are on the client the
-    coin      coin = true draws each round's number of local steps, alike for all clients, mean R
+    (1−p)/p       local_steps (R), or local_epochs: as many steps as those are on the client
+    the coin      coin = true draws each round's number of local steps, the same for all, mean R
     ============  ================================================================================
 
     What differs from the paper: R is fixed unless `coin`, which is the paper's method; two penalty

@@ -24,14 +24,14 @@ class LGFedAvg(SplitModel):
 
     min over ℓ_1 … ℓ_N and g of Σ_k f_k(ℓ_k, g)
 
-    (ℓ_k, g_k) start from what client k kept and from g;  R SGD steps on both together;  g ← (1−β) g
-    + β Σ_{k∈S} (n_k/n_S) g_k
+    (ℓ_k, g_k) start from what client k kept and from g;  R SGD steps on both together;
+    g ← (1−β) g + β Σ_{k∈S} (n_k/n_S) g_k
 
     ============  ==================================================================================
     symbol        argument
     ============  ==================================================================================
-    g             the layers named by `shared` (default: the last one), e.g. shared =
-    "layer1,layer2" ℓ_k           all other layers
+    g             the layers named by `shared` (default: the last one), e.g. "layer1,layer2"
+    ℓ_k           all other layers
     μ, R          lr, local_steps (or local_epochs)
     β             beta (1 in the paper)
     n_k/n_S       weighting = "samples"; "uniform" counts every client alike

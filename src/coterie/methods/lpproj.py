@@ -96,12 +96,13 @@ class LpProj(LpProjBase):
     """A model x_k for every client, held near a shared w̃ only inside a random subspace: dsub
     numbers per message.
 
-    min_w̃ (1/N) Σ_k min_x f_k(x) + (λ/p)‖w̃ − P x‖_p^p,   w̃ ∈ R^dsub, P ∈ R^{dsub×d} random,
-    fixed, shared by seed
+    min_w̃ (1/N) Σ_k min_x f_k(x) + (λ/p)‖w̃ − P x‖_p^p
 
-    Per round (Alg. 1): w̃_{k,0} = w̃; R times: draw one mini-batch, gradient descent on f(x; batch)
-    + (λ/p)‖w̃_{k,r} − P x‖_p^p, K steps or until ‖∇h‖² ≤ ν; then w̃_{k,r+1} = w̃_{k,r} − ηλ
-    ψ_p(w̃_{k,r} − P x), ψ_p(v) = sign(v)|v|^{p−1}. Hub: w̃ ← (1−β)w̃ + β · mean_{k∈S} w̃_{k,R}.
+    w̃ ∈ R^dsub; P ∈ R^{dsub×d} is random, fixed, and shared by its seed. ψ_p(v) = sign(v)|v|^{p−1}.
+
+    Per round (Alg. 1): w̃_{k,0} = w̃; R times: draw one mini-batch, gradient descent on
+    f(x; batch) + (λ/p)‖w̃_{k,r} − P x‖_p^p, K steps or until ‖∇h‖² ≤ ν; then
+    w̃_{k,r+1} = w̃_{k,r} − ηλ ψ_p(w̃_{k,r} − P x). Hub: w̃ ← (1−β)w̃ + β · mean_{k∈S} w̃_{k,R}.
 
     ==============  ================================================
     symbol          argument

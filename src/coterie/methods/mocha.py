@@ -65,8 +65,9 @@ class Mocha(Method):
     """A linear model for every client, coupled by a matrix Ω of relations; solved in the dual,
     where any client may do little or drop out.
 
-    min over W of Σ_k f_k(w_k) + (λ/2) tr(WΩWᵀ) + (decay/2)‖W‖²_F,   f_k the mean loss of client k
-    (half squared error or cross-entropy)
+    min over W of Σ_k f_k(w_k) + (λ/2) tr(WΩWᵀ) + (decay/2)‖W‖²_F
+
+    f_k is the mean loss of client k (half squared error or cross-entropy).
 
     With A = λΩ + decay·I and dual variables α_i per sample: v_k = (1/n_k) Σ_i α_i ⊗ x_i, w_k = Σ_l
     (A⁻¹)_kl v_l. Per round the hub tells client k its w_k and q_k = Σ_l |(A⁻¹)_kl|. As tr(ΔV A⁻¹
@@ -78,10 +79,10 @@ class Mocha(Method):
     symbol        argument
     ============  ================================================================================
     λ             lam
-    Ω             omega: "mean" (I − 11ᵀ/N)², "identity", "learn", or "file" with omega_file H_i
-    local_epochs, passes over the client's samples per round; one counts as one epoch of SGD θ_i^h
-    slowest: a client does a random share from `slowest` to 1 of its steps, new in every round θ_i^h
-    = 1     drop: the probability that a client drops out of a round, sends nothing and keeps all
+    Ω             omega: "mean" (I − 11ᵀ/N)², "identity", "learn", or "file" with omega_file
+    H_i           local_epochs, passes over the client's samples; one counts as an epoch of SGD
+    θ_i^h         slowest: a client does a random share from `slowest` to 1 of its steps
+    θ_i^h = 1     drop: the probability that a client drops out of a round and sends nothing
     ============  ================================================================================
 
     "learn" starts from Ω = N·I and sets Ω⁻¹ = (WᵀW)^½ / tr (WᵀW)^½ (Zhang and Yeung) every

@@ -32,8 +32,8 @@ class PFedMe(Star):
     min_w (1/N) Σ_k F_k(w),   F_k(w) = min_θ f_k(θ) + (λ/2)‖θ − w‖²
 
     Per round (Alg. 1): w_{k,0} = w; R times: draw one mini-batch, find θ̃ by K gradient steps on
-    f(θ; batch) + (λ/2)‖θ − w_{k,r}‖² (or until ‖∇h‖ ≤ ν), then w_{k,r+1} = w_{k,r} − ηλ(w_{k,r} −
-    θ̃). Hub: w ← (1−β)w + β · mean_{k∈S} w_{k,R}.
+    f(θ; batch) + (λ/2)‖θ − w_{k,r}‖² (or until ‖∇h‖ ≤ ν), then
+    w_{k,r+1} = w_{k,r} − ηλ(w_{k,r} − θ̃). Hub: w ← (1−β)w + β · mean_{k∈S} w_{k,R}.
 
     ==============  ================================================
     symbol          argument

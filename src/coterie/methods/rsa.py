@@ -40,8 +40,8 @@ class RSA(LocalSGD):
 
     min Σ_k (f_k(x_k) + λ‖x_k − w‖₁) + f_0(w),   f_0(w) = (δ/2)‖w‖²
 
-    Client: R times x_k ← x_k − μ(∇f̃_k(x_k) + λ sign(x_k − w)); x_k is sent, and stays on the
-    client for ever. Hub: w ← w − μ_0(δ w + λ Σ_{k∈S} sign(w − x_k)).
+    Client: R times x_k ← x_k − μ(∇f̃_k(x_k) + λ sign(x_k − w)); x_k is sent and kept.
+    Hub: w ← w − μ_0(δ w + λ Σ_{k∈S} sign(w − x_k)).
 
     ============  ================================================
     symbol        argument
