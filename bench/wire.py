@@ -329,7 +329,9 @@ def main() -> None:
     )
     parser.add_argument("carriers", nargs="*", metavar="|".join(CARRIERS), help="nothing: both")
     parser.add_argument("--problem", action="append", choices=PROBLEMS, help="nothing: all")
-    parser.add_argument("--rounds", type=int, default=20, help="that are counted")
+    parser.add_argument(
+        "--rounds", type=int, help="that are counted; nothing: 200 over Zenoh, 20 over Flower"
+    )
     parser.add_argument("--clients", type=int, default=3)
     given = parser.parse_args()
     if strange := set(given.carriers) - set(CARRIERS):
@@ -346,9 +348,10 @@ def main() -> None:
             for share in (1.0, *PROBLEMS[name].shares):
                 with tempfile.TemporaryDirectory(prefix="coterie-wire-") as made:
                     # Zenoh's rounds take milliseconds: the plan must outlast the first look.
-                    rounds = WARM_UP + given.rounds + (100 if carrier == "zenoh" else 2)
-                    prepare(Path(made), PROBLEMS[name], share, given.clients, rounds)
-                    f = measured(Path(made), carrier, given.clients, given.rounds)
+                    rounds = given.rounds or (200 if carrier == "zenoh" else 20)
+                    planned = WARM_UP + rounds + (100 if carrier == "zenoh" else 2)
+                    prepare(Path(made), PROBLEMS[name], share, given.clients, planned)
+                    f = measured(Path(made), carrier, given.clients, rounds)
                 whole = whole or f
                 sent = "whole" if share == 1 else f"in turn, {100 * share:g}%"
                 print(
