@@ -126,3 +126,22 @@ def test_the_results_as_csv_are_up_to_date() -> None:
         assert page.with_suffix(".csv").read_text(encoding="utf-8") == made, (
             "run: python experiments/tables_to_csv.py"
         )
+
+
+def test_what_the_pages_say_of_merges_and_proofs_is_so() -> None:
+    from coterie.channel import CHANNELS
+    from coterie.methods import METHODS
+
+    page = (ROOT / "docs/methods.md").read_text(encoding="utf-8")
+    (claim,) = re.findall(r"The option `merging` is in (.*?)\. The hub of", page, re.DOTALL)
+    assert set(re.findall(r"`([a-z0-9-]+)`", claim)) == {
+        name for name, cls in METHODS.items() if "merging" in cls.public()
+    }
+    design = (ROOT / "docs/design.md").read_text(encoding="utf-8")
+    (proved,) = re.findall(r"## What is proved.*?(\n\|.*?)\n\n", design, re.DOTALL)
+    assert set(re.findall(r"`([a-z0-9-]+)`", proved)) == set(METHODS)
+    assert f"There are {len(METHODS)} methods" in design
+    exact = [name for name, cls in METHODS.items() if cls.needs_exact]
+    assert exact == ["mocha"], "docs/channels.md and README name those that need exact messages"
+    refused = [name for name, cls in CHANNELS.items() if not cls().contracts()]
+    assert refused == ["qsgd"], "docs/channels.md and README name those that graphs refuse"
