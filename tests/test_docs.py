@@ -82,7 +82,7 @@ def test_every_method_is_in_the_readme() -> None:
 
 
 def test_links_between_pages_lead_somewhere() -> None:
-    for page in PAGES:
+    for page in [*PAGES, *(ROOT / "experiments").glob("**/*.md"), *(ROOT / "bench").glob("*.md")]:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
@@ -94,3 +94,54 @@ def test_the_pages_of_methods_and_channels_are_up_to_date() -> None:
         assert (ROOT / "docs" / name).read_text(encoding="utf-8") == text, (
             "run: python tools/methods_page.py"
         )
+
+
+EXPERIMENTS = sorted((ROOT / "experiments").glob("**/*.toml"))
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda p: str(p.relative_to(ROOT)))
+def test_an_experiment_is_valid_and_begins_with_its_own_command(path: Path) -> None:
+    assert path.name == "experiment.toml"
+    text = path.read_text(encoding="utf-8")
+    Experiment.from_config(tomllib.loads(text))
+    head = text[: text.index("\nname = ")]
+    commands = re.findall(r"^# coterie (?:compare|attack) (\S+)", head, re.MULTILINE)
+    assert commands
+    assert set(commands) == {str(path.relative_to(ROOT))}
+
+
+def test_every_experiment_has_its_result_or_is_for_tuning() -> None:
+    for path in EXPERIMENTS:
+        tuning = path.is_relative_to(ROOT / "experiments/tuning")
+        assert tuning or (path.parent / "result.md").is_file(), path
+
+
+def test_the_results_as_csv_are_up_to_date() -> None:
+    import runpy
+
+    script = runpy.run_path(str(ROOT / "experiments/tables_to_csv.py"))
+    for page in script["pages"]():
+        made = script["as_csv"](page)
+        assert made.count("\n") > 1, f"{page} has no table"
+        assert page.with_suffix(".csv").read_text(encoding="utf-8") == made, (
+            "run: python experiments/tables_to_csv.py"
+        )
+
+
+def test_what_the_pages_say_of_merges_and_proofs_is_so() -> None:
+    from coterie.channel import CHANNELS
+    from coterie.methods import METHODS
+
+    page = (ROOT / "docs/methods.md").read_text(encoding="utf-8")
+    (claim,) = re.findall(r"The option `merging` is in (.*?)\. The hub of", page, re.DOTALL)
+    assert set(re.findall(r"`([a-z0-9-]+)`", claim)) == {
+        name for name, cls in METHODS.items() if "merging" in cls.public()
+    }
+    design = (ROOT / "docs/design.md").read_text(encoding="utf-8")
+    (proved,) = re.findall(r"## What is proved.*?(\n\|.*?)\n\n", design, re.DOTALL)
+    assert set(re.findall(r"`([a-z0-9-]+)`", proved)) == set(METHODS)
+    assert f"There are {len(METHODS)} methods" in design
+    exact = [name for name, cls in METHODS.items() if cls.needs_exact]
+    assert exact == ["mocha"], "docs/channels.md and README name those that need exact messages"
+    refused = [name for name, cls in CHANNELS.items() if not cls().contracts()]
+    assert refused == ["qsgd"], "docs/channels.md and README name those that graphs refuse"

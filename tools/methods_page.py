@@ -15,14 +15,21 @@ DOCS = Path(__file__).parents[1] / "docs"
 METHODS_HEAD = """# Methods
 
 Made by `python tools/methods_page.py` from the code; `coterie show NAME` prints the same. Floats
-are traced (another value compiles nothing
-new); where it says so, a schedule over the rounds may be given.
+are traced (another value compiles nothing new). Where it says so, a schedule over the rounds may be
+given.
+
+How each method was checked (closed form, solver, or rounds repeated in NumPy) is in
+[design.md](design.md#what-is-proved-and-how).
+
+The option `merging` is in the methods whose hub takes a mean: `fedavg`, `fedprox`, `ditto`, `afl`,
+`scaffold`, `per-fedavg`, `pfedme`, `apfl`, `l2gd`, `lg-fedavg`, `fedper`, `fedrep`, `lp-proj`,
+`lp-proj-1`, `lp-proj-2`. The hub of `rsa` moves by signs and the hub of `mocha` adds dual updates,
+so they have no such option. The graph methods `fedu`, `dfedu` and `graph-proj` have `mixing`.
 """
 CHANNELS_HEAD = """# Channels
 
-What messages go through on their way: every number as it is (`plain`), or something smaller. Any
-method can use any channel; a method in a
-comparison may have its own. The bytes of a run are those of the encoded messages, exactly.
+What messages go through on their way: every number as it is (`plain`), or something smaller. The
+bytes of a run are those of the encoded messages, exactly.
 
 ```toml
 method = "fedu"
@@ -34,22 +41,47 @@ name = "delta"
 share = 0.02
 ```
 
-In `[[methods]]` tables: `channel = "qsgd"` or `channel = { name = "delta", share = 0.003 }`.
+In `[[methods]]` tables: `channel = "qsgd"` or `channel = { name = "delta", share = 0.003 }`. A
+method in a comparison may have its own.
 
-`memory` says what becomes of the part that is cut off. "none": it is lost. "errors": the sender
-adds it to its next message (error feedback).
-"copies": both ends keep the same public copy of the stream, the sender sends the difference to it,
-and the receiver works with the copy (the delta
-channel); with nothing cut off that is the method itself, bit for bit. Stars keep copies of updates
-(message − model received), graphs of the
-messages themselves; through a hub the copies follow the mixing, which both ends know. Graphs always
-go over copies, and so does whatever a
-hub compresses (`down`). A client that missed broadcasts pays for them when it takes part again, or
-for a whole copy if that is shorter.
+## Which method takes which channel
+
+| method | channels |
+|---|---|
+| star methods (a hub merges) | all |
+| `mocha` | `plain` only: a lossy channel would break the bond between its two kinds of variables |
+| `fedu`, `dfedu`, `graph-proj` | all that bring a message nearer (below) |
+| `local`, `global` | send no messages: a channel changes nothing |
+
+Graph methods go over public copies, and so does whatever a hub compresses (`down`). There a channel
+must bring what arrives nearer to the message than the copy was, else errors add up. Refused there,
+with a sentence: `qsgd` unless levels² is above bucket (its default is not), `random-k` with
+`scaled`, `sketch` with `exact = false`. In deployments, `down` is refused for methods whose hub
+sends each client something different (`mocha`).
+
+## What becomes of the part that is cut off
+
+`memory` says it:
+
+- "none": it is lost.
+- "errors": the sender adds it to its next message (error feedback).
+- "copies": both ends keep the same public copy of what was sent so far. The sender sends the
+  difference to it, and the receiver works with the copy (the delta channel). With nothing cut off
+  that is the method itself, bit for bit. Stars keep copies of updates (message − model received),
+  graphs of the messages themselves; through a hub the copies follow the mixing, which both ends
+  know. Graphs always go over copies. A client that missed broadcasts pays for them when it takes
+  part again, or for a whole copy if that is shorter.
 
 Every message over copies carries two bytes with a version. A receiver that sees a gap or a
-repetition says so and leaves its copy alone; the
-sender's `resend` gives it a whole copy (`coterie.channel.link`).
+repetition says so and leaves its copy alone; the sender's `resend` gives it a whole copy
+(`coterie.channel.link`).
+
+## Payload and wire
+
+Bytes here, in the ledger and in reports are payload: the encoded messages. On a real network each
+message also pays for an envelope, TLS, TCP and the carrier, so small messages save less than their
+payload says. `python bench/wire.py` measures it; its result is in
+[bench/wire.result.md](../bench/wire.result.md).
 
 Made by `python tools/methods_page.py` from the code; `coterie show NAME` prints the same.
 """

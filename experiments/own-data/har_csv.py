@@ -1,8 +1,8 @@
 """Write UCI HAR as a plain table, har.csv: 10,299 rows, a site (the subject), a label (the
 activity) and 561 columns.
 
-COTERIE_DATA=… python experiments/own-data/har_csv.py && coterie compare har.csv --client site
---target label
+COTERIE_DATA=… python experiments/own-data/har_csv.py
+coterie compare har.csv --client site --target label
 """
 
 from pathlib import Path

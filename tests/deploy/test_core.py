@@ -180,6 +180,7 @@ STARS = [
         for training in ({}, {"cohort": 2})
     ),
     pytest.param("mocha", PLAIN, {}, id="mocha", marks=pytest.mark.slow),
+    pytest.param("graph-proj", PLAIN, {}, id="graph-proj", marks=pytest.mark.slow),
 ]
 
 

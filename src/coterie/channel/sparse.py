@@ -173,7 +173,8 @@ class Delta(TopK):
       of a coordinate are of the same round at all clients. Every coordinate is sent at least once
       in n rounds, so n should be well below the number of rounds. Meant for FedU, with `values =
       "int4"`: its accuracy for far fewer bytes than with the largest differences
-      (experiments/README.md). dFedU loses more than with those, and a star learns n times more
+      (experiments/README.md; on the wire messages this small are mostly envelope, see
+      bench/wire.py). dFedU loses more than with those, and a star learns n times more
       slowly. What is old must not be done again in every round until it is renewed: in a star only
       the round's coordinates of a client's update count (none are kept for later), and a peer
       compares its neighbours' copies with its own model instead of with its own copy, which would

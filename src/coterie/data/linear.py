@@ -11,8 +11,8 @@ from coterie.data.federation import Federation, Split
 
 @source("linear")
 class LinearRegression(Source):
-    """Linear regression with orthogonal designs, Ξ_kᵀΞ_k = n·b_k·I: every method's solution is
-    known in closed form.
+    """Linear regression with orthogonal designs, Ξ_kᵀΞ_k = n·b_k·I: the solutions of most methods
+    are known in closed form.
 
     y = Ξ_k w_k + z, w_k ~ N(w, spread·I), z ~ N(0, noise²). f_k(x) = ‖Ξ_k x − y_k‖² / 2n. `facts`
     holds b_k, ŵ_k (least squares) and w_k.

@@ -11,7 +11,7 @@ share_scores = false           # whether the hub may know how well the models do
 
 [data]
 path = "ward-a.csv"            # a table (or a folder of tables) with the plan's features and
-target; or an .npz made by `save_own` test = 0.25
+test = 0.25                    # target; or an .npz made by `save_own`
 
 Peers have, instead of a hub:
 

@@ -14,8 +14,8 @@ rounds = 100
 [method]            # or several [[methods]] for `coterie compare`
 name = "fedu"
 eta = 0.01
-[channel]           # what messages go through; a method may have its own: channel = "delta", or a
-table with options name = "plain"
+[channel]           # what messages go through; a method may have its own:
+name = "plain"      # channel = "delta", or a table with options
 [network]           # optional: what the rounds would take on real machines (network/model.py)
 latency = 0.04
 """

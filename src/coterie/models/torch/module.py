@@ -1,5 +1,5 @@
-"""PyTorch on a client: a user's `nn.Module`, loss and data, trained by any method (`pip install
-'coterie[torch]'`; docs/torch.md).
+"""PyTorch on a client: a user's `nn.Module`, loss and data, trained by any method but
+MOCHA (`pip install 'coterie[torch]'`; docs/torch.md).
 
 What is mapped, mixed and sent stays JAX: the module's parameters become a pytree that carries their
 names. Only what a client computes on its data, a loss and its gradient, leaves the compiled

@@ -1,0 +1,366 @@
+"""Bytes on the wire: how much of a channel's saving is left once TLS, TCP and the carrier are paid.
+
+python bench/wire.py                        # as root (network namespaces); some minutes
+python bench/wire.py zenoh --problem mnist-logistic --rounds 50
+
+A hub and its clients run as real processes, each in a network namespace of its own, joined by a
+bridge. They run FedU with models of the sizes of experiments/bytes: once with whole models, and
+with `delta`, `pick = "turns"`, `values = "int4"`, at the shares whose savings the README names.
+The carriers are Zenoh (`coterie peer`) and Flower (`coterie hub`, `coterie client`), both with TLS.
+
+The bytes are the kernel's counters of the bridge's ports to the clients. They hold everything:
+Ethernet, IP and TCP headers, acknowledgements, TLS records, envelopes, heartbeats and polling.
+Segmentation offload is off, so every packet of 1,500 bytes has its own headers, as on a cable.
+They are read when the hub's status.json shows a new round. The first rounds are left out, and so
+are connecting and the farewell. "payload" is what the hub's ledger bills.
+
+Flower's clients ask for work twice a second, with or without work. What that costs is measured
+apart, before the run begins ("idle"), and a round pays it for as long as it takes.
+
+The data are random numbers: the length of a message does not depend on them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import array
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+BRIDGE, PREFIX, PORT, PLAN = "cowb", "cow", 7447, "wire"
+WARM_UP = 3
+"""Rounds that are not counted: the first ones may send whole copies."""
+CARRIERS = ("zenoh", "flower")
+
+
+class Problem(NamedTuple):
+    """A model's size, and the shares of it that are sent in turn."""
+
+    inputs: int
+    classes: int
+    model: str
+    shares: tuple[float, ...]
+
+
+PROBLEMS = {
+    "mnist-logistic": Problem(784, 10, 'name = "mlr"', (0.01, 0.0145)),
+    "mnist-perceptron": Problem(784, 10, 'name = "mlp"\nhidden = "100"', (0.0145, 0.02)),
+    "har": Problem(561, 6, 'name = "mlr"', (0.013, 0.03)),
+}
+
+
+class Counted(NamedTuple):
+    """Bytes of all clients, from the clients' side."""
+
+    up: int
+    down: int
+
+    def __sub__(self, other: Counted) -> Counted:  # type: ignore[override]
+        return Counted(self.up - other.up, self.down - other.down)
+
+
+class Found(NamedTuple):
+    """Per client and round."""
+
+    payload: float
+    up: float
+    down: float
+    seconds: float
+    idle: float
+    """Bytes per client and second while nothing is trained."""
+
+    @property
+    def wire(self) -> float:
+        return self.up + self.down
+
+
+# -- the network -----------------------------------------------------------------------------------
+
+
+def sh(command: str, *, check: bool = True) -> str:
+    return subprocess.run(command.split(), check=check, capture_output=True, text=True).stdout
+
+
+def address(k: int) -> str:
+    return f"10.78.0.{k + 1}"
+
+
+def no_offload() -> None:
+    """Switch off eth0's segmentation offload (as `ethtool -K eth0 tso off gso off` does)."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        for command in (0x1F, 0x24):  # ETHTOOL_STSO, ETHTOOL_SGSO
+            value = array.array("I", [command, 0])
+            request = struct.pack("16sP", b"eth0", value.buffer_info()[0])
+            fcntl.ioctl(s, 0x8946, request)  # SIOCETHTOOL
+
+
+@contextlib.contextmanager
+def lab(count: int) -> Iterator[list[str]]:
+    """So many namespaces on a bridge that is in a namespace of its own."""
+    names = [f"{PREFIX}{k}" for k in range(count)]
+    try:
+        sh(f"ip netns add {BRIDGE}")
+        sh(f"ip -n {BRIDGE} link add bridge type bridge")
+        sh(f"ip -n {BRIDGE} link set bridge up")
+        for k, name in enumerate(names):
+            sh(f"ip netns add {name}")
+            quiet = "net.ipv6.conf.all.disable_ipv6=1"
+            sh(f"ip netns exec {name} sysctl -qw {quiet}", check=False)
+            sh(f"ip -n {name} link set lo up")
+            sh(f"ip link add eth0 netns {name} type veth peer name port{k} netns {BRIDGE}")
+            subprocess.run(
+                ["ip", "netns", "exec", name, sys.executable, __file__, "no-offload"], check=True
+            )
+            sh(f"ip -n {BRIDGE} link set port{k} master bridge")
+            sh(f"ip -n {BRIDGE} link set port{k} up")
+            sh(f"ip -n {name} addr add {address(k)}/24 dev eth0")
+            sh(f"ip -n {name} link set eth0 up")
+        yield names
+    finally:
+        for name in (*names, BRIDGE):
+            sh(f"ip netns del {name}", check=False)
+
+
+def counted(clients: int) -> Counted:
+    """What went over the clients' ports so far."""
+    links = {link["ifname"]: link for link in json.loads(sh(f"ip -n {BRIDGE} -s -j link"))}
+    ports = [links[f"port{k}"]["stats64"] for k in range(clients)]
+    return Counted(sum(p["rx"]["bytes"] for p in ports), sum(p["tx"]["bytes"] for p in ports))
+
+
+# -- participants ----------------------------------------------------------------------------------
+
+
+class Crew:
+    """Commands, each in a namespace and a process group of its own, its output in a log."""
+
+    def __init__(self, folder: Path, names: list[str]) -> None:
+        self.folder, self.names = folder, names
+        self.running: list[subprocess.Popen[bytes]] = []
+        self.environment = {
+            **os.environ,
+            "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false --xla_backend_optimization_level=0",
+            "JAX_COMPILATION_CACHE_DIR": str(folder / "programs"),
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        }
+
+    def start(self, k: int, log: str, *arguments: str) -> subprocess.Popen[bytes]:
+        with (self.folder / f"{log}.log").open("ab") as out:
+            process = subprocess.Popen(
+                ["ip", "netns", "exec", self.names[k], sys.executable, "-m", "coterie", *arguments],
+                cwd=self.folder,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
+        self.running.append(process)
+        return process
+
+    def stop(self) -> None:
+        for process in reversed(self.running):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+        end = time.monotonic() + 15
+        for process in self.running:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.1, end - time.monotonic()))
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+    def wait(self, what: str, until: Callable[[], bool], seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while not until():
+            if time.monotonic() > end or any(p.poll() for p in self.running):
+                logs = sorted(self.folder.glob("*.log"))
+                tails = "\n".join(f"{p.name}: {p.read_text()[-800:]}" for p in logs)
+                raise SystemExit(f"{what} did not come.\n{tails}")
+            time.sleep(0.02)
+
+
+def coterie(folder: Path, *arguments: str) -> None:
+    command = [sys.executable, "-m", "coterie", *arguments]
+    subprocess.run(command, check=True, cwd=folder, capture_output=True)
+
+
+def prepare(folder: Path, problem: Problem, share: float, clients: int, rounds: int) -> None:
+    """Keys, data and the plan. The hub is the last one on the bridge."""
+    names = [f"site-{k}" for k in range(clients)]
+    coterie(folder, "keys", "init", "keys", "--name", "wire")
+    for k, name in enumerate(names):
+        coterie(folder, "keys", "issue", "keys", name, "--ip", address(k))
+        drawn = np.random.default_rng(k)
+        x = drawn.standard_normal((100, problem.inputs)).astype(np.float32)
+        y = drawn.integers(0, problem.classes, 100)
+        np.savez(folder / f"{name}.npz", x_train=x, y_train=y, x_test=x[:20], y_test=y[:20])
+    local = ("--ip", "127.0.0.1", "--host", "localhost")
+    coterie(
+        folder, "keys", "issue", "keys", "hub", "--role", "hub", "--ip", address(clients), *local
+    )
+    turns = f'name = "delta", share = {share}, pick = "turns", values = "int4"'
+    (folder / "plan.toml").write_text(
+        f"""\
+name = "{PLAN}"
+clients = {json.dumps(names)}
+[problem]
+inputs = [{problem.inputs}]
+labels = {json.dumps([str(label) for label in range(problem.classes)])}
+[model]
+{problem.model}
+[training]
+rounds = {rounds}
+eval_every = {rounds}
+batch_size = 20
+[method]
+name = "fedu"
+eta = 0.01
+lr = 0.03
+local_steps = 5
+{f"channel = {{ {turns} }}" if share < 1 else ""}
+[graph]
+kind = "complete"
+[rules]
+on_missing = "wait"
+patience = 120
+give_up = 600
+"""
+    )
+
+
+def site(folder: Path, name: str, more: str) -> str:
+    """A participant's config; its path."""
+    path = folder / f"{name}.site.toml"
+    path.write_text(
+        f'plan = "plan.toml"\nname = "{name}"\nfolder = "{name}-state"\n'
+        f'keys = "keys/nodes/{name}"\n{more}'
+    )
+    return str(path)
+
+
+def start_zenoh(crew: Crew, clients: int) -> Path:
+    """The folder of the hub's run."""
+    listening = f"tls/{address(clients)}:{PORT}"
+    for k in range(clients):
+        near = f'[[neighbours]]\nname = "hub"\nendpoint = "{listening}"\n'
+        path = site(crew.folder, f"site-{k}", f'[data]\npath = "site-{k}.npz"\n{near}')
+        crew.start(k, f"site-{k}", "peer", "--config", path)
+    path = site(crew.folder, "hub", f'role = "hub"\nlisten = "{listening}"\n')
+    crew.start(clients, "hub", "peer", "--config", path)
+    return crew.folder / "hub-state"
+
+
+def start_flower(crew: Crew, clients: int, look: float = 10.0) -> tuple[Path, float]:
+    """The folder of the hub's run, and bytes per client and second before it began."""
+    home = crew.folder / "hub"
+    crew.start(
+        clients,
+        "hub",
+        *("hub", "up", "--keys", "keys", "--folder", str(home)),
+        *("--host", address(clients), "--port", str(PORT)),
+    )
+    crew.wait("the hub", (home / "hub.json").is_file, 120)
+    for k in range(clients):
+        more = f'hub = "{address(clients)}:{PORT}"\n[data]\npath = "site-{k}.npz"\n'
+        crew.start(k, f"site-{k}", "client", "join", site(crew.folder, f"site-{k}", more))
+    # Clients that ask for work at a steady rate have arrived: two looks that agree.
+    rate, last, end = 0.0, -1.0, time.monotonic() + 180
+    while rate < 100 * clients or abs(rate - last) > 0.1 * rate:
+        if time.monotonic() > end:
+            raise SystemExit("the clients did not come.")
+        before, began, last = counted(clients), time.monotonic(), rate
+        time.sleep(look)
+        rate = sum(counted(clients) - before) / (time.monotonic() - began)
+    crew.start(clients, "run", "hub", "run", "plan.toml", "--folder", str(home))
+    return home / PLAN, rate / clients
+
+
+def measured(folder: Path, carrier: str, clients: int, rounds: int) -> Found:
+    with lab(clients + 1) as spaces:
+        crew = Crew(folder, spaces)
+        try:
+            if carrier == "zenoh":
+                run, idle = start_zenoh(crew, clients), 0.0
+            else:
+                run, idle = start_flower(crew, clients)
+            first = reading(crew, run, clients, WARM_UP)
+            last = reading(crew, run, clients, WARM_UP + rounds)
+        finally:
+            crew.stop()
+    done = last[0] - first[0]
+    share = done * clients
+    paid, wire = (last[2] - first[2]) / share, last[1] - first[1]
+    seconds = (last[3] - first[3]) / done
+    return Found(paid, wire.up / share, wire.down / share, seconds, idle)
+
+
+def reading(crew: Crew, run: Path, clients: int, t: int) -> tuple[int, Counted, int, float]:
+    """When round t or a later one begins: its number, the wire, the bill so far, the clock."""
+    now: dict[str, Any] = {}
+
+    def there() -> bool:
+        with contextlib.suppress(OSError, ValueError):
+            now.update(json.loads((run / "status.json").read_text()))
+        return int(now.get("round", -1)) >= t
+
+    crew.wait(f"round {t} of {run.name}", there, 900)
+    return int(now["round"]), counted(clients), int(now["up"]) + int(now["down"]), time.monotonic()
+
+
+def main() -> None:
+    if sys.argv[1:] == ["no-offload"]:
+        return no_offload()
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("carriers", nargs="*", metavar="|".join(CARRIERS), help="nothing: both")
+    parser.add_argument("--problem", action="append", choices=PROBLEMS, help="nothing: all")
+    parser.add_argument(
+        "--rounds", type=int, help="that are counted; nothing: 200 over Zenoh, 20 over Flower"
+    )
+    parser.add_argument("--clients", type=int, default=3)
+    given = parser.parse_args()
+    if strange := set(given.carriers) - set(CARRIERS):
+        parser.error(f"{strange.pop()!r} is neither 'zenoh' nor 'flower'")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that everything is taken down
+    print(
+        "| carrier | model | sent | payload | wire, up | wire, down | wire, both | s/round |"
+        " idle, B/s | payload, times fewer | wire, times fewer |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|---|---|")
+    for carrier in given.carriers or CARRIERS:
+        for name in given.problem or PROBLEMS:
+            whole = None
+            for share in (1.0, *PROBLEMS[name].shares):
+                with tempfile.TemporaryDirectory(prefix="coterie-wire-") as made:
+                    # Zenoh's rounds take milliseconds: the plan must outlast the first look.
+                    rounds = given.rounds or (200 if carrier == "zenoh" else 20)
+                    planned = WARM_UP + rounds + (100 if carrier == "zenoh" else 2)
+                    prepare(Path(made), PROBLEMS[name], share, given.clients, planned)
+                    f = measured(Path(made), carrier, given.clients, rounds)
+                whole = whole or f
+                sent = "whole" if share == 1 else f"in turn, {100 * share:g}%"
+                print(
+                    f"| {carrier} | {name} | {sent} | {f.payload:,.0f} | {f.up:,.0f} |"
+                    f" {f.down:,.0f} | {f.wire:,.0f} | {f.seconds:.2f} | {f.idle:,.0f} |"
+                    f" {whole.payload / f.payload:,.0f} | {whole.wire / f.wire:,.1f} |",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main()
