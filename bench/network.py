@@ -356,7 +356,7 @@ def steady(forecast: Any) -> float:
 def compare(
     kind: str, hidden: int, rounds: int, folder: Path, settings: tuple[Setting, ...]
 ) -> None:
-    from coterie.network.model import ENGINES, Network, forecast_result, measure_gradient_seconds
+    from coterie.network import ENGINES, Network, forecast_result, measure_gradient_seconds
 
     folder.mkdir()
     plan_of = write_sites(folder, kind, hidden)

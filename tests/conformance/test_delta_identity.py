@@ -6,7 +6,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conformance_cases import (
+
+import coterie
+from coterie import Federation
+from coterie.channel import PLAIN
+from coterie.channel.link import HEADER
+from tests.support.conformance_cases import (
     NAMES,
     SAMPLED,
     TRAINING,
@@ -17,11 +22,6 @@ from conformance_cases import (
     thinned,
     uneven_graph,
 )
-
-import coterie
-from coterie import Federation
-from coterie.channel import PLAIN
-from coterie.channel.link import HEADER
 
 COPIES = PLAIN.replace(memory="copies", down=True)
 

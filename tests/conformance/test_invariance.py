@@ -10,7 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conformance_cases import (
+
+import coterie
+from coterie import Federation, Graph, Method, Result, Training
+from coterie.data.federation import Split, pack
+from coterie.engine.simulate import Simulator, drive
+from tests.support.conformance_cases import (
     NAMES,
     SAMPLED,
     TRAINING,
@@ -26,11 +31,6 @@ from conformance_cases import (
     uneven_graph,
     variant,
 )
-
-import coterie
-from coterie import Federation, Graph, Method, Result, Training
-from coterie.data.federation import Split, pack
-from coterie.engine.simulate import Simulator, drive
 
 
 def graph_of(method: Method) -> Graph | None:

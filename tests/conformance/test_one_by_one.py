@@ -6,7 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conformance_cases import (
+
+import coterie
+from coterie import Federation
+from coterie.engine.reference import simulate_loop
+from tests.support.conformance_cases import (
     SAMPLED,
     TRAINING,
     VARIANTS,
@@ -17,10 +21,6 @@ from conformance_cases import (
     uneven_graph,
     variant,
 )
-
-import coterie
-from coterie import Federation
-from coterie.engine.reference import simulate_loop
 
 # float64 rounding (1e-16) times a few dozen steps; anything algorithmic is off by 1e-3 or more.
 TIGHT = {"rtol": 1e-10, "atol": 1e-12}

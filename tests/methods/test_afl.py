@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.optimize import minimize
-from star_runs import EXACT, D, N, facts, flat, linear, trained
 
 import coterie
 from coterie import Federation
 from coterie.core.vector import Vector
 from coterie.methods.afl import Hub, Message, onto_simplex
 from coterie.methods.base import Cohort, Facts
+from tests.support.star_runs import EXACT, D, N, facts, flat, linear, trained
 
 LENGTH = 5
 PROJECT = jax.jit(onto_simplex)  # one program for one length: hypothesis asks often

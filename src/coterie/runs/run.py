@@ -25,7 +25,7 @@ from coterie.core.errors import CoterieError, Diverged, InvalidInput
 from coterie.core.files import locked, make_folder, write_json, write_text, writing
 from coterie.core.vector import Vector
 from coterie.engine.simulate import Progress, Simulator, drive
-from coterie.network.model import Dropping
+from coterie.network import Dropping
 from coterie.runs.checkpoint import Checkpoints
 from coterie.runs.experiment import Experiment
 from coterie.runs.records import Records
