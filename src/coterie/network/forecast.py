@@ -79,30 +79,26 @@ def star_time(
     ends, now = [], 0.0
     wires = Wires(network, clients), Wires(network, clients)
     for t, part in _by_round(rows):
-        who, up, down, gradients = part[:, 1].astype(int), *part[:, 2:5].T.astype(float)
-        members = sampled(seed, t, clients, cohort) if network.drop_out else who
-        now = (
-            _star_round(network, t, who, up, down, gradients, links, seed, members, wires, now)
-            + costs.round_seconds
-        )
+        members = sampled(seed, t, clients, cohort) if network.drop_out else part[:, 1].astype(int)
+        taken = _star_round(network, part, links, wires, t=t, seed=seed, cohort=members, start=now)
+        now = taken + costs.round_seconds
         ends.append((t, now))
     return _forecast(ends)
 
 
 def _star_round(
     network: Network,
-    t: int,
-    who: Array,
-    up: Array,
-    down: Array,
-    gradients: Array,
+    part: Array,
     links: Links,
+    wires: tuple[Wires, Wires],
+    *,
+    t: int,
     seed: int,
     cohort: Array,
-    wires: tuple[Wires, Wires],
     start: float,
 ) -> float:
-    """When the hub, which asks at `start`, has taken the last answer."""
+    """When the hub, which asks at `start`, has taken the last answer. `part`: the round's bill."""
+    who, up, down, gradients = part[:, 1].astype(int), *part[:, 2:5].T.astype(float)
     clients, costs = len(links.latency), network.costs
     away, missing = network.away(seed, t, clients), network.missing(seed, t, cohort, clients)
     waited = start + (network.patience if missing[cohort].any() else 0.0)

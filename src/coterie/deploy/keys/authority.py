@@ -113,9 +113,9 @@ def init(folder: Path, name: str, days: int = 3650, *, now: datetime | None = No
                 subject,
                 key.public_key(),
                 key.public_key(),
-                x509.random_serial_number(),
-                now,
-                expires,
+                serial=x509.random_serial_number(),
+                now=now,
+                expires=expires,
             )
             builder = builder.add_extension(
                 x509.BasicConstraints(ca=True, path_length=0), critical=True
@@ -137,8 +137,8 @@ def issue(
     ips: Sequence[str] = (),
     days: int = 365,
     role: str = "client",
-    renew: bool = False,
     *,
+    renew: bool = False,
     now: datetime | None = None,
 ) -> Path:
     """Write nodes/NAME: all that the node needs on its machine.

@@ -94,6 +94,7 @@ def new_certificate(
     issuer: x509.Name,
     key: ec.EllipticCurvePublicKey,
     issuer_key: ec.EllipticCurvePublicKey,
+    *,
     serial: int,
     now: datetime,
     expires: datetime,
@@ -137,9 +138,9 @@ def signed_certificate(
             ca.certificate.subject,
             key,
             ca_key.public_key(),
-            issued.serial,
-            issued.created,
-            issued.expires,
+            serial=issued.serial,
+            now=issued.created,
+            expires=issued.expires,
         )
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(usage(authority=False), critical=True)
