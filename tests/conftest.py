@@ -28,7 +28,7 @@ import pytest
 
 from coterie import Federation
 from coterie.core.compilation import use_cache
-from coterie.data.federation import Split, pack
+from tests.support.federations import blobs
 
 # Programs are shared between workers and runs. `Compilations` counts a program that is loaded from
 # this cache like one that is compiled (test_compile_counts.py proves it), so counting tests mean
@@ -70,16 +70,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     ordered = sorted((items[i] for i in places), key=_method_of)
     for i, item in zip(places, ordered, strict=True):
         items[i] = item
-
-
-def blobs(rng: np.random.Generator, sizes: list[int], features: int, classes: int) -> Split:
-    """Random inputs whose labels depend on the client, so that clients really differ."""
-    parts = []
-    for k, n in enumerate(sizes):
-        x = rng.standard_normal((n, features)) + 0.3 * k
-        rule = rng.standard_normal((features, classes))
-        parts.append((x, np.argmax(x @ rule, axis=1).astype(np.int32)))
-    return pack(parts)
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tests.support.pinned import RUNS, machine
 
 PINNED = json.loads((Path(__file__).parent / "support" / "pinned.json").read_text())

@@ -7,7 +7,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
-from conformance_cases import (
+
+import coterie
+from coterie import METHODS, Federation, Method
+from coterie.core.compilation import Compilations
+from coterie.engine.exchange import exchange_of
+from tests.support.conformance_cases import (
     NAMES,
     SAMPLED,
     TRAINING,
@@ -17,11 +22,6 @@ from conformance_cases import (
     thinned,
     uneven_graph,
 )
-
-import coterie
-from coterie import METHODS, Federation, Method
-from coterie.core.compilation import Compilations
-from coterie.engine.exchange import exchange_of
 
 # Options that are nothing by default need a value before a second value can be compared with it;
 # together, to need one program only.

@@ -6,7 +6,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conformance_cases import (
+
+import coterie
+from coterie import Federation
+from coterie.channel import PLAIN
+from coterie.channel.link import HEADER
+from coterie.engine.exchange import exchange_of
+from tests.support.conformance_cases import (
     NAMES,
     SAMPLED,
     TRAINING,
@@ -17,12 +23,6 @@ from conformance_cases import (
     thinned,
     uneven_graph,
 )
-
-import coterie
-from coterie import Federation
-from coterie.channel import PLAIN
-from coterie.channel.link import HEADER
-from coterie.engine.exchange import exchange_of
 
 COPIES = PLAIN.replace(memory="copies", down=True)
 

@@ -10,12 +10,12 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from conformance_cases import NAMES, cohorts, small, thinned, uneven_graph
 
 import coterie
 from coterie import Diverged, Federation, Method
 from coterie.engine.exchange import exchange_of
 from coterie.engine.reference import simulate_slowly
+from tests.support.conformance_cases import NAMES, cohorts, small, thinned, uneven_graph
 
 EXACT: dict[str, Any] = {"rounds": 50, "eval_every": 10, "sampling": "full", "precision": "float64"}
 BAD = 2

@@ -10,7 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conformance_cases import (
+
+import coterie
+from coterie import Federation, Graph, Method, Result, Training
+from coterie.data.federation import Split, pack
+from coterie.engine.exchange import exchange_of
+from coterie.engine.simulate import Simulator, drive
+from tests.support.conformance_cases import (
     NAMES,
     SAMPLED,
     TRAINING,
@@ -26,13 +32,6 @@ from conformance_cases import (
     uneven_graph,
     variant,
 )
-
-import coterie
-from coterie import Federation, Graph, Method, Result, Training
-from coterie.channel import PLAIN, Channel
-from coterie.data.federation import Split, pack
-from coterie.engine.exchange import exchange_of
-from coterie.engine.simulate import Simulator, drive
 
 
 def graph_of(method: Method) -> Graph | None:
@@ -231,43 +230,3 @@ def test_every_method_sees_the_same_cohorts_and_takes_as_many_gradients_as_it_sa
     assert len(rows) == 4 * (5 if method.trains_all else 3)
     sent = rows[rows[:, 2] > 0] if method.trains_all else rows
     np.testing.assert_array_equal(sent[:, 1].reshape(4, 3), cohorts(0, 4, 5, 3))
-
-
-@pytest.mark.parametrize(
-    ("options", "channel"),
-    [
-        ({"p": 1.0}, PLAIN),
-        ({"p": 1.5, "hub": False}, PLAIN),
-        ({"p": 1.0, "dsub": 1, "mixing": "clipping"}, PLAIN),
-        pytest.param({"p": 1.0, "mixing": "median"}, PLAIN, marks=pytest.mark.slow),
-        # Over public copies hub and client work out alone what a message is after the mixing.
-        pytest.param({"p": 1.0}, PLAIN.replace(memory="copies"), marks=pytest.mark.slow),
-    ],
-    ids=str,
-)
-def test_clients_that_are_alike_stay_together_however_they_are_grouped(
-    options: dict[str, Any], channel: Channel, ragged: Federation
-) -> None:
-    """Two side by side and one alone are computed by different programs, which round differently.
-
-    For p < 2 the pull of a rounding error would be as strong as that of a real difference.
-    """
-    rows = lambda split: pack([split.client(4)] * 3)
-    alike = dataclasses.replace(
-        ragged, train=rows(ragged.train), validation=rows(ragged.validation), test=rows(ragged.test)
-    )
-    run = lambda at_once: flat_models(
-        coterie.simulate(
-            small("graph-proj", **options),
-            alike,
-            channel=channel,
-            rounds=20,
-            eval_every=20,
-            sampling="full",
-            clients_at_once=at_once,
-        )
-    )
-    together, apart = run(3), run(2)
-    assert together.dtype == np.float32
-    assert (together == together[0]).all()
-    np.testing.assert_allclose(apart, together, atol=1e-5)

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conformance_cases import (
+
+import coterie
+from coterie import Federation
+from coterie.channel import Identity
+from coterie.engine.exchange import exchange_of
+from tests.support.conformance_cases import (
     SAMPLED,
     TRAINING,
     VARIANTS,
@@ -15,11 +20,6 @@ from conformance_cases import (
     uneven_graph,
     variant,
 )
-
-import coterie
-from coterie import Federation
-from coterie.channel import Identity
-from coterie.engine.exchange import exchange_of
 
 
 @pytest.mark.parametrize("label", thinned(VARIANTS))

@@ -6,7 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conformance_cases import (
+
+import coterie
+from coterie import Federation
+from coterie.engine.exchange import exchange_of
+from coterie.engine.reference import simulate_slowly
+from tests.support.conformance_cases import (
     SAMPLED,
     TRAINING,
     VARIANTS,
@@ -17,11 +22,6 @@ from conformance_cases import (
     uneven_graph,
     variant,
 )
-
-import coterie
-from coterie import Federation
-from coterie.engine.exchange import exchange_of
-from coterie.engine.reference import simulate_slowly
 
 # float64 rounding (1e-16) times a few dozen steps; anything algorithmic is off by 1e-3 or more.
 TIGHT = {"rtol": 1e-10, "atol": 1e-12}
@@ -105,9 +105,7 @@ def test_a_sparse_graph_kept_as_a_table_agrees(
     options = {**TRAINING, **({"cohort": 6} if samples_cohorts(method) else {})}
     graph = coterie.graph.from_matrix(a / 10)
     fast = coterie.simulate(method, wide, graph=graph, **options)
-    assert fast.simulator.setting.graph.dense is None, (
-        "this graph should be sparse enough for a table"
-    )
+    assert fast.simulator.setting.graph.dense is None, "this graph should be kept as a table"
     assert_alike(fast, simulate_slowly(method, wide, graph=graph, **options), **TIGHT)
 
 

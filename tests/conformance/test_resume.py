@@ -9,7 +9,11 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from conformance_cases import (
+
+import coterie
+from coterie import Federation
+from coterie.runs.checkpoint import Checkpoints
+from tests.support.conformance_cases import (
     NAMES,
     SAMPLED,
     TRAINING,
@@ -18,10 +22,6 @@ from conformance_cases import (
     small,
     uneven_graph,
 )
-
-import coterie
-from coterie import Federation
-from coterie.runs.checkpoint import Checkpoints
 
 
 def simulator(name: str, store: str, ragged: Federation, folder: Path) -> coterie.Simulator:

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conformance_cases import NAMES, flat_models, samples_cohorts, small, uneven_graph
 
 import coterie
 from coterie import METHODS, Federation, Method, Result
 from coterie.engine.exchange import exchange_of
+from tests.support.conformance_cases import NAMES, flat_models, samples_cohorts, small, uneven_graph
 
 COUPLED = [name for name in NAMES if METHODS[name].strength]
 EXACT: dict[str, Any] = {"rounds": 50, "eval_every": 50, "sampling": "full", "precision": "float64"}

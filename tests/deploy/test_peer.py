@@ -14,8 +14,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from peer_world import World
-from peering import (
+
+from coterie.core.errors import InvalidInput
+from coterie.data.federation import Federation
+from coterie.deploy.messages import Rejected, read_json
+from coterie.deploy.peer import Neighbour, Peer
+from coterie.deploy.plan import Plan
+from coterie.deploy.state import Bundle
+from coterie.deploy.zenoh.net import Place, packed, unpacked
+from coterie.deploy.zenoh.peer import GaveUp
+from tests.support.peer_world import World
+from tests.support.peering import (
     EDGES,
     NAMES,
     deliver,
@@ -29,15 +38,6 @@ from peering import (
     same,
     simulated,
 )
-
-from coterie.core.errors import InvalidInput
-from coterie.data.federation import Federation
-from coterie.deploy.messages import Rejected, read_json
-from coterie.deploy.peer import Neighbour, Peer
-from coterie.deploy.plan import Plan
-from coterie.deploy.state import Bundle
-from coterie.deploy.zenoh.net import Place, packed, unpacked
-from coterie.deploy.zenoh.peer import GaveUp
 
 
 @pytest.fixture(scope="module")

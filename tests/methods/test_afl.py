@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.optimize import minimize
-from star_runs import EXACT, D, N, facts, flat, linear, trained
 
 import coterie
 from coterie import Federation
@@ -20,6 +19,7 @@ from coterie.core.vector import Vector
 from coterie.data.shape import ProblemShape
 from coterie.methods.afl import Hub, Message, onto_simplex
 from coterie.methods.star import Cohort
+from tests.support.star_runs import EXACT, D, N, facts, flat, linear, trained
 
 LENGTH = 5
 PROJECT = jax.jit(onto_simplex)  # one program for one length: hypothesis asks often

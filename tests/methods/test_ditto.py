@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from star_runs import EXACT, facts, flat, kept, linear, trained
 
 import coterie
 from coterie import Federation
+from tests.support.star_runs import EXACT, facts, flat, kept, linear, trained
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from star_runs import EXACT, D, N, facts, flat, linear, trained
 
 import coterie
 from coterie import Federation
+from tests.support.star_runs import EXACT, D, N, facts, flat, linear, trained
 
 
 @pytest.mark.parametrize(

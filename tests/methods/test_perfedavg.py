@@ -9,11 +9,11 @@ import jax
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from star_runs import EXACT, D, N, facts, flat, linear, trained
 
 import coterie
 from coterie import Federation, Result
 from coterie.data.federation import Split
+from tests.support.star_runs import EXACT, D, N, facts, flat, linear, trained
 
 MLP = coterie.get_model("mlp", {"hidden": "3", "l2": 0.1})
 

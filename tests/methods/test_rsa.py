@@ -11,13 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from star_runs import EXACT, D, N, facts, flat, kept, linear, trained
 
 import coterie
 from coterie import Federation
 from coterie.core.vector import Vector
 from coterie.methods.rsa import sign
 from coterie.methods.star import Cohort
+from tests.support.star_runs import EXACT, D, N, facts, flat, kept, linear, trained
 
 
 @pytest.mark.parametrize(

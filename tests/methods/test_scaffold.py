@@ -10,11 +10,11 @@ import jax
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from star_runs import EXACT, N, facts, flat, kept, linear, memories, trained
 
 import coterie
 from coterie import Federation
 from coterie.core.vector import Vector
+from tests.support.star_runs import EXACT, N, facts, flat, kept, linear, memories, trained
 
 
 def softmax_gradient(

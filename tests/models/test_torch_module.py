@@ -16,83 +16,12 @@ import pytest
 import coterie
 from coterie.data.federation import pack
 from coterie.engine.reference import simulate_slowly
-from coterie.engine.simulate import Result, Simulator
+from coterie.engine.simulate import Simulator
 from coterie.methods.split import layers
-from coterie.models.dense import Perceptron
+from tests.support.torch_nets import RUN, Net, alone, local, native, same
 
 torch = pytest.importorskip("torch", reason="PyTorch is an extra")
 from torch import nn  # noqa: E402
-from torch.utils.data import DataLoader, Dataset, TensorDataset  # noqa: E402
-
-RUN = {"rounds": 3, "eval_every": 3, "sampling": "full"}
-"""All of a client's samples and padding in every batch: what is drawn is no matter here, and
-drawing takes longest to compile.
-"""
-
-
-class Net(nn.Module):
-    """The native perceptron with one hidden layer. Its layers are named against the alphabet."""
-
-    def __init__(
-        self, inputs: int = 4, hidden: int = 5, outputs: int = 3, middle: nn.Module | None = None
-    ) -> None:
-        super().__init__()
-        torch.manual_seed(3)
-        self.hidden = nn.Linear(inputs, hidden)
-        self.middle = middle or nn.Identity()
-        self.final = nn.Linear(hidden, outputs)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.final(self.middle(torch.relu(self.hidden(x))))
-
-
-def native(module: nn.Module, inputs: int = 4, outputs: int = 3, l2: float = 0.0) -> coterie.Model:
-    """coterie's own perceptron with the module's initial values, in a tree of the same names (a
-    projection is drawn leaf by leaf).
-    """
-    mlp = Perceptron(hidden="5").build((inputs,), outputs)
-    rename = lambda p: {
-        f"layer{i}": {"w": p[name]["weight"], "b": p[name]["bias"]}
-        for i, name in enumerate(("hidden", "final"))
-    }
-    return coterie.Model(
-        coterie.torch_model(module).init,
-        lambda p, x: mlp.apply(rename(p), x),
-        class_major=True,
-        l2=l2,
-    )
-
-
-def same(one: Result, two: Result, rtol: float, atol: float) -> None:
-    np.testing.assert_allclose(
-        one.simulator.all_models().flat(), two.simulator.all_models().flat(), rtol=rtol, atol=atol
-    )
-    for a, b in zip(one.snapshots, two.snapshots, strict=True):
-        for split in a.scores:
-            np.testing.assert_allclose(
-                a.scores[split].loss, b.scores[split].loss, rtol=10 * rtol, atol=10 * atol
-            )
-            np.testing.assert_array_equal(a.scores[split].score, b.scores[split].score)
-
-
-def local(method: coterie.Method, received: Any, objective: Any) -> Any:
-    """What a client without a memory sends, in a program of its own, as a deployment would
-    have it.
-    """
-    return jax.jit(lambda m, r, o: m.local(r, (), o))(method, received, objective).message.flat()
-
-
-def alone(
-    method: coterie.Method,
-    fed: coterie.Federation,
-    model: coterie.Model,
-    precision: str = "float32",
-    client: int = 1,
-) -> Any:
-    """What a client of a federation sends in the first round."""
-    sim = Simulator(method, fed, model, coterie.Training(sampling="full", precision=precision))
-    with sim.precision():
-        return np.asarray(local(sim.method, sim.template, sim.now().objective(client)))
 
 
 @pytest.fixture(scope="module")
@@ -117,8 +46,6 @@ METHODS = [
     coterie.PFedMe(local_rounds=2, inner_steps=3),
     coterie.LpProj2(local_rounds=2, inner_steps=2, dsub=6),
 ]
-
-
 CASES = [(m, "float64") for m in METHODS] + [(METHODS[0], "float32")]
 CASES += [pytest.param(m, "float32", marks=pytest.mark.slow) for m in METHODS[1:]]
 
@@ -230,9 +157,6 @@ def test_the_start_is_the_modules_and_later_changes_of_it_do_not_matter(
     assert model.parameters() == 4 * 5 + 5 + 5 * 3 + 3
 
 
-# -- losses ----------------------------------------------------------------------------------------
-
-
 def smoothed(outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return nn.functional.cross_entropy(outputs, y, reduction="none", label_smoothing=0.1)
 
@@ -290,9 +214,6 @@ def test_regression_with_one_target() -> None:
             coterie.FedAvg(local_steps=2, lr=lr), fed, coterie.torch_model(net, loss), "float64"
         )
         np.testing.assert_allclose(found, expected, rtol=1e-9)
-
-
-# -- modes and randomness --------------------------------------------------------------------------
 
 
 def test_dropout_is_in_gradients_only_and_belongs_to_the_seed(small: coterie.Federation) -> None:
@@ -389,9 +310,6 @@ def test_apply_can_be_differentiated(ragged: coterie.Federation) -> None:
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), ours, theirs)
 
 
-# -- refusals --------------------------------------------------------------------------------------
-
-
 def refuse(word: str, module: Any, fed: coterie.Federation, loss: Any = None) -> None:
     with pytest.raises(coterie.InvalidInput, match=word) as error:
         coterie.simulate(
@@ -443,132 +361,3 @@ def test_importing_coterie_does_not_import_pytorch() -> None:
     subprocess.run(
         [sys.executable, "-c", "import coterie, sys; assert 'torch' not in sys.modules"], check=True
     )
-
-
-# -- data ------------------------------------------------------------------------------------------
-
-
-def pairs(x: np.ndarray, y: np.ndarray) -> TensorDataset:
-    return TensorDataset(torch.tensor(x, dtype=torch.float32), torch.tensor(y))
-
-
-def test_datasets_and_loaders_become_a_federation(ragged: coterie.Federation) -> None:
-    given = []
-    for k in range(ragged.clients):
-        train, validation, test = (pairs(*split.client(k)) for split in ragged.splits)
-        given.append(
-            (
-                DataLoader(train, batch_size=4),
-                validation if len(validation) else None,
-                test if len(test) else None,
-            )
-        )
-    fed = coterie.from_datasets(given)
-    for mine, theirs in zip(fed.splits, ragged.splits, strict=True):
-        np.testing.assert_array_equal(mine.x, theirs.x.astype(np.float32))
-        np.testing.assert_array_equal(mine.y, theirs.y)
-        np.testing.assert_array_equal(mine.offsets, theirs.offsets)
-    assert (fed.task, fed.classes) == ("classification", 3)
-
-
-def test_targets_tell_the_task_and_bad_data_is_refused() -> None:
-    x = np.zeros((3, 2))
-    assert coterie.from_datasets([pairs(x, np.zeros(3))]).task == "regression"
-    assert (
-        coterie.from_datasets([pairs(x, np.arange(3))], task="regression").train.y.dtype
-        == np.float32
-    )
-    for word, given in {
-        "drop_last": [DataLoader(pairs(x, np.arange(3)), drop_last=True)],
-        "must be a torch.utils.data": [np.zeros(3)],
-        "has 4 data sets": [(None,) * 4],
-        "does not give pairs": [TensorDataset(torch.zeros(3, 2))],
-        "must be alike": [pairs(x, np.arange(3)), pairs(np.zeros((3, 5)), np.arange(3))],
-        "at least 1 client": [],
-        "no training samples": [pairs(x, np.arange(3)), (None, pairs(x, np.arange(3)))],
-    }.items():
-        with pytest.raises(coterie.InvalidInput, match=word) as error:
-            coterie.from_datasets(given)
-        assert "\n" not in str(error.value)
-
-
-class Noisy(Dataset):
-    """Augments with every generator there is."""
-
-    def __init__(self, n: int) -> None:
-        self.n = n
-
-    def __len__(self) -> int:
-        return self.n
-
-    def __getitem__(self, i: int) -> tuple[torch.Tensor, int]:
-        import random
-
-        drawn = np.random.rand()  # noqa: NPY002
-        return (
-            torch.tensor([i, random.random(), drawn, float(torch.rand(()))]),
-            i % 3,
-        )
-
-
-def test_a_loader_that_augments_gives_the_same_batches_for_the_same_round_and_only_then() -> None:
-    model = coterie.torch_model(Net())
-    states = torch.random.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
-    loader = DataLoader(Noisy(10), batch_size=4, shuffle=True)
-    client = coterie.LoaderClient(model, loader, seed=7, client=2)
-    objective = client.objective(3)
-    assert int(objective.steps_per_epoch) == 3
-    batches = [objective.batch(i) for i in range(6)]
-    assert [int(b.weight.sum()) for b in batches] == [4, 4, 2, 4, 4, 2]
-    for epoch in (batches[:3], batches[3:]):
-        seen = np.concatenate([np.asarray(b.x)[np.asarray(b.weight) > 0, 0] for b in epoch])
-        assert sorted(seen.tolist()) == list(range(10))
-    back = objective.batch(1)  # out of order
-    np.testing.assert_array_equal(back.x, batches[1].x)
-    assert not np.array_equal(batches[0].x, batches[3].x)
-    assert not np.array_equal(client.objective(4).batch(0).x, batches[0].x)
-    other = coterie.LoaderClient(
-        model, DataLoader(Noisy(10), batch_size=4, shuffle=True), seed=7, client=2
-    )
-    np.testing.assert_array_equal(other.objective(3).batch(4).x, batches[4].x)
-    assert torch.equal(states[0], torch.random.get_rng_state())
-    assert np.array_equal(states[1], np.random.get_state()[1])  # noqa: NPY002
-    w = model.vector(jax.random.key(0))
-    first, second = (
-        local(coterie.FedAvg(local_epochs=2), w, c.objective(5)) for c in (client, other)
-    )
-    np.testing.assert_array_equal(first, second)
-
-
-def test_a_loader_that_gives_everything_trains_as_the_simulator_does(
-    ragged: coterie.Federation,
-) -> None:
-    model, method = coterie.torch_model(Net()), coterie.FedAvg(local_steps=4)
-    sim = Simulator(method, ragged, model, coterie.Training(sampling="full"))
-    expected = local(method, sim.template, sim.now().objective(1))
-    data = pairs(*ragged.train.client(1))
-    client = coterie.LoaderClient(
-        model, DataLoader(data, batch_size=len(data), shuffle=True), client=1
-    )
-    np.testing.assert_allclose(
-        local(method, sim.template, client.objective(0)), expected, rtol=1e-5, atol=1e-6
-    )
-
-
-def test_loaders_that_cannot_be_followed_are_refused() -> None:
-    model = coterie.torch_model(Net())
-
-    class Endless(torch.utils.data.IterableDataset):
-        def __iter__(self) -> Any:
-            while True:
-                yield torch.zeros(4), 0
-
-    for word, loader in {
-        "must be a torch.utils.data.DataLoader": [1, 2],
-        "num_workers=2": DataLoader(Noisy(4), num_workers=2),
-        "has no length": DataLoader(Endless()),
-        "0 batches": DataLoader(Noisy(2), batch_size=4, drop_last=True),
-        "no pairs": DataLoader(TensorDataset(torch.zeros(3, 4))),
-    }.items():
-        with pytest.raises(coterie.InvalidInput, match=word):
-            coterie.LoaderClient(model, loader)  # type: ignore[arg-type]

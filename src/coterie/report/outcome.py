@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from coterie.engine.simulate import Result
 from coterie.methods.base import Method
-from coterie.network.model import forecast_run
+from coterie.network import forecast_experiment
 from coterie.runs.experiment import Experiment
 
 Array = NDArray[Any]
@@ -147,6 +147,6 @@ class Outcome:
             predicted=(
                 None
                 if experiment.network is None
-                else forecast_run(experiment.network, folder).after(when)
+                else forecast_experiment(experiment.network, experiment, folder).after(when)
             ),
         )

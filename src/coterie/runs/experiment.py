@@ -16,7 +16,7 @@ name = "fedu"
 eta = 0.01
 [channel]           # what messages go through; a method may have its own:
 name = "plain"      # channel = "delta", or a table with options
-[network]           # optional: what the rounds would take on real machines (network/model.py)
+[network]           # optional: what the rounds would take on real machines (network/options.py)
 latency = 0.04
 """
 
@@ -43,7 +43,7 @@ from coterie.data.federation import Federation
 from coterie.engine.training import Training
 from coterie.methods.base import Method, get_method
 from coterie.models.base import ModelSpec, get_model
-from coterie.network.model import Network
+from coterie.network import Network
 
 SECTIONS = (
     "name",

@@ -1,15 +1,4 @@
-"""A participant's place in a Zenoh network: links to its neighbours and to nobody else.
-
-Keys, for a plan `P` and participants k and l:
-
-    coterie/P/k/to/l       what k tells l
-    coterie/P/k/ask/l      where l asks k, who answers
-    coterie/P/k/live       there while k is
-
-Links are TLS with certificates on both sides. Access control refuses everything but these keys,
-each in one direction and for one certificate name: so who tells and who asks is known by its
-certificate, and a neighbour that writes under another's key is not heard. Zenoh knows no revocation
-lists: who is revoked is left out when a session opens, and what it says later is not looked at.
+"""A session: what a participant tells, asks and hears, as events.
 
 Zenoh calls back from threads of its own. All that happens there is to put an event into `events`;
 the application's threads do the rest.
@@ -19,19 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import ipaddress
 import json
 import queue
-import re
 import struct
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Literal
+from typing import Any
 
 from coterie.core.errors import InvalidInput
 from coterie.deploy.messages import Rejected
-from coterie.deploy.plan import NAME
 
 try:
     import zenoh
@@ -39,16 +25,10 @@ except ImportError:  # only peers need it
     raise InvalidInput(
         "peers need the package eclipse-zenoh: pip install 'coterie[peers]'."
     ) from None
+from coterie.deploy.zenoh.place import Place
 
-LEASE_MS = 10_000
-"""A link that is silent for so long is closed; a process that is stopped is noticed then."""
 FLOOD = 16
 """Messages of a neighbour that wait to be looked at; more are not taken."""
-SMALLEST_LIMIT = 64 << 20
-_ENDPOINT = re.compile(r"(tls|tcp)/(\[[0-9a-fA-F:.]+\]|[^:/\s]+):(\d{1,5})")
-
-
-# -- bytes -----------------------------------------------------------------------------------------
 
 
 def packed(envelope: str, frames: Collection[bytes]) -> bytes:
@@ -81,161 +61,6 @@ def unpacked(payload: bytes, most_frames: int = 1 << 16) -> tuple[bytes, tuple[b
     if at != len(payload):
         raise Rejected("a message goes on after its parts.")
     return parts[0], tuple(parts[1:])
-
-
-# -- configuration ---------------------------------------------------------------------------------
-
-
-@dataclasses.dataclass(frozen=True)
-class Place:
-    """Where a participant stands: its name, what it listens on, and its neighbours' endpoints (""
-    for those that call).
-    """
-
-    plan: str
-    name: str
-    listen: str
-    neighbours: Mapping[str, str]
-    identity: Any = None
-    """coterie.deploy.keys.authority.Identity; nothing: plain TCP, which is allowed on this machine
-    only.
-    """
-
-    def __post_init__(self) -> None:
-        for name in (self.name, *self.neighbours):
-            if not NAME.fullmatch(name):
-                raise InvalidInput(
-                    f"the name {name!r} must be lower-case letters, digits and dashes, at most 63."
-                )
-        if not self.neighbours:
-            raise InvalidInput("there are no [[neighbours]], so there is nobody to talk to.")
-        if self.identity is not None and self.identity.name != self.name:
-            raise InvalidInput(
-                f"the keys are of {self.identity.name!r}, but this is {self.name!r}; a certificate"
-                " is for one name."
-            )
-        if not self.listen and not any(self.neighbours.values()):
-            raise InvalidInput(
-                "nothing is given to listen on, and no neighbour has an endpoint: nobody could"
-                " meet."
-            )
-        for endpoint in (self.listen, *self.neighbours.values()):
-            if endpoint:
-                self._check(endpoint)
-
-    def _check(self, endpoint: str) -> None:
-        found = _ENDPOINT.fullmatch(endpoint)
-        if found is None or not 0 < int(found[3]) < 65536:
-            raise InvalidInput(
-                f"an endpoint is {endpoint!r}, but must be of the form tls/host:port."
-            )
-        if self.identity is not None and found[1] != "tls":
-            raise InvalidInput(
-                f"an endpoint is {endpoint!r}, but with keys all endpoints must be tls/…."
-            )
-        if self.identity is None and not (found[1] == "tcp" and _here(found[2])):
-            raise InvalidInput(
-                f"an endpoint is {endpoint!r}, but without keys only tcp/127.0.0.1:port is allowed;"
-                " make keys with `coterie keys`."
-            )
-
-    def key(self, *parts: str) -> str:
-        return "/".join(("coterie", self.plan, *parts))
-
-    def config(self, largest: int) -> dict[str, Any]:
-        """Of the Zenoh session. `largest` is the size of the largest message that is ever sent."""
-        link: dict[str, Any] = {
-            "protocols": ["tcp" if self.identity is None else "tls"],
-            "tx": {"lease": LEASE_MS},
-            "rx": {"max_message_size": max(SMALLEST_LIMIT, 4 * largest)},
-        }
-        if self.identity is not None:
-            mine = {
-                "private_key": str(self.identity.key),
-                "certificate": str(self.identity.certificate),
-            }
-            link["tls"] = {
-                f"{side}_{what}": path
-                for side in ("listen", "connect")
-                for what, path in mine.items()
-            } | {
-                "root_ca_certificate": str(self.identity.ca),
-                "enable_mtls": True,
-                "verify_name_on_connect": True,
-                "close_link_on_expiration": True,
-            }
-        calls = [endpoint for endpoint in self.neighbours.values() if endpoint]
-        retry = {"period_init_ms": 200, "period_max_ms": 2000, "period_increase_factor": 1.5}
-        return {
-            "mode": "peer",
-            "listen": {"endpoints": [self.listen] if self.listen else [], "exit_on_failure": True},
-            "connect": {
-                "endpoints": calls,
-                "timeout_ms": -1,
-                "exit_on_failure": False,
-                "retry": retry,
-            },
-            "scouting": {"multicast": {"enabled": False}, "gossip": {"enabled": False}},
-            "adminspace": {"enabled": False},
-            "transport": {"link": link, "shared_memory": {"enabled": False}},
-            "access_control": self.access(),
-        }
-
-    def access(self) -> dict[str, Any]:
-        """Default deny; for every neighbour what may come from it and what may go to it."""
-        if self.identity is None:
-            return {"enabled": False}
-        rules, subjects, policies = [], [], []
-        for name in self.neighbours:
-            flows: tuple[tuple[Literal["ingress", "egress"], str, str], ...] = (
-                ("ingress", name, self.name),
-                ("egress", self.name, name),
-            )
-            subjects.append({"id": name, "cert_common_names": [name]})
-            ids = []
-            for flow, sender, receiver in flows:
-                allowed = {
-                    self.key(sender, "to", receiver): ["put"],
-                    self.key(receiver, "to", sender): ["declare_subscriber"],
-                    self.key(receiver, "ask", sender): ["query"],
-                    self.key(sender, "ask", receiver): ["reply", "declare_queryable"],
-                    self.key(sender, "live"): ["liveliness_token"],
-                    self.key(receiver, "live"): [
-                        "liveliness_query",
-                        "declare_liveliness_subscriber",
-                    ],
-                }
-                for i, (key, kinds) in enumerate(allowed.items()):
-                    ids.append(f"{name} {flow} {i}")
-                    rules.append(
-                        {
-                            "id": ids[-1],
-                            "permission": "allow",
-                            "flows": [flow],
-                            "messages": kinds,
-                            "key_exprs": [key],
-                        }
-                    )
-            policies.append({"rules": ids, "subjects": [name]})
-        return {
-            "enabled": True,
-            "default_permission": "deny",
-            "rules": rules,
-            "subjects": subjects,
-            "policies": policies,
-        }
-
-
-def _here(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
-
-
-# -- events ----------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,8 +15,10 @@ from coterie.deploy.client import Client
 from coterie.deploy.hub import Hub
 from coterie.deploy.messages import Rejected, Reply, Request
 from coterie.deploy.site import Site
-from coterie.deploy.zenoh.net import Answered, Asked, Net, Place, Seen, packed, unpacked
-from coterie.deploy.zenoh.peer import ASK_AGAIN, LOOK_AGAIN, GaveUp, Passport, at_work, listed
+from coterie.deploy.zenoh.net import Answered, Asked, Net, Seen, packed, unpacked
+from coterie.deploy.zenoh.peer import Passport, at_work
+from coterie.deploy.zenoh.place import Place
+from coterie.deploy.zenoh.sight import ASK_AGAIN, LOOK_AGAIN, GaveUp, listed
 
 FRAMES = 1 << 12
 """The most frames that a message may have: a client that was away gets the broadcasts that it

@@ -20,7 +20,7 @@ from coterie.core.pytree import tree
 from coterie.core.randomness import Role, per_client
 from coterie.models.base import Model
 from coterie.models.objective import Batch, Learner, Objective
-from coterie.models.torch.module import LOCK, call_back, need_torch
+from coterie.models.torch.callback import LOCK, call_back, need_torch
 
 if TYPE_CHECKING:
     from torch.utils.data import DataLoader

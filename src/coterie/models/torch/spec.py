@@ -10,7 +10,8 @@ from typing import Any
 from coterie.core.errors import InvalidInput
 from coterie.core.options import option
 from coterie.models.base import Model, ModelSpec, model_spec
-from coterie.models.torch.module import need_torch, said, torch_model
+from coterie.models.torch.callback import need_torch, said
+from coterie.models.torch.module import torch_model
 
 SEED = 0
 

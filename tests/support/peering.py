@@ -31,6 +31,7 @@ from coterie.deploy.peer import Neighbour, Peer
 from coterie.deploy.plan import Plan, Problem, Rules
 from coterie.deploy.ports import free_ports
 from coterie.deploy.site import save_own
+from coterie.engine.exchange import exchange_of
 from coterie.engine.simulate import Simulator, drive
 from coterie.engine.training import Training
 from coterie.methods.base import get_method
@@ -83,10 +84,10 @@ def make_plan(
     rule = Rules.from_config(rules or {})
     spec = get_model(model) if isinstance(model, str) else get_model(*model)
     way = get_method(method, OPTIONS.get(method, {}))
-    peers = way.exchange == "graph" and not way.hub_between
+    peers = exchange_of(way).kind == "graph" and not way.hub_between
     edges = (
         {}
-        if peers or way.exchange != "graph"
+        if peers or exchange_of(way).kind != "graph"
         else {"edges": [[NAMES[k], NAMES[l], w] for (k, l), w in EDGES.items()]}
     )
     return Plan(

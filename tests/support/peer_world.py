@@ -12,12 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from peering import NAMES, little, open_peer
-
 from coterie.deploy.peer import Peer
 from coterie.deploy.plan import Plan
 from coterie.deploy.zenoh.net import Answered, Asked, Event, Seen, Told
 from coterie.deploy.zenoh.peer import Driver
+from tests.support.peering import NAMES, little, open_peer
 
 LATENCY = 0.01
 

@@ -1,0 +1,122 @@
+"""What the demo ends with: every participant's models and bytes beside the simulator's."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+from safetensors.numpy import load_file
+
+from coterie.data.federation import Federation
+from coterie.deploy.demo.processes import DemoFailed
+from coterie.deploy.plan import Plan
+from coterie.engine.simulate import Simulator, drive
+from coterie.report.units import bytes_text
+from coterie.runs.run import tensors
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One participant at the end."""
+
+    method: str
+    name: str
+    difference: float
+    """Largest difference between its models and the simulator's, relative to the largest number of
+    the model.
+    """
+    up: int
+    down: int
+    simulated_up: int
+    simulated_down: int
+    score: float
+
+
+def _simulated(plan: Plan, fed: Federation, graph: Any) -> Simulator:
+    simulator = Simulator(plan.method, fed, plan.model, plan.training, graph, channel=plan.channel)
+    for _ in drive(simulator):
+        pass
+    return simulator
+
+
+def compared(
+    plan: Plan,
+    fed: Federation,
+    graph: Any,
+    names: Sequence[str],
+    folders: Sequence[Path],
+    bill: Any,
+) -> list[Row]:
+    simulator = _simulated(plan, fed, graph)
+    expected = simulator.ledger.rows()
+    scores = simulator.evaluate().scores["test"].score[0]
+    out = []
+    for k, (name, folder) in enumerate(zip(names, folders, strict=True)):
+        worst = 0.0
+        for view, model in simulator.models(k).items():
+            found = load_file(folder / "models" / f"{view}.safetensors")
+            for key, value in tensors(model).items():
+                worst = max(worst, float(np.abs(found[key] - value).max() / np.abs(value).max()))
+        mine, theirs = bill(k), expected[expected[:, 1] == k]
+        up, down = (int(n) for n in mine)
+        out.append(
+            Row(
+                plan.method.title,
+                name,
+                worst,
+                up,
+                down,
+                int(theirs[:, 2].sum()),
+                int(theirs[:, 3].sum()),
+                float(scores[k]),
+            )
+        )
+    return out
+
+
+def table(rows: Sequence[Row]) -> Table:
+    """What the demo ends with."""
+    out = Table(
+        "method",
+        "client",
+        "test accuracy",
+        "bytes up",
+        "bytes down",
+        "same bytes as simulated",
+        "largest difference to the simulator's model",
+    )
+    for row in rows:
+        alike = (row.up, row.down) == (row.simulated_up, row.simulated_down)
+        out.add_row(
+            row.method,
+            row.name,
+            f"{row.score:.3f}",
+            bytes_text(row.up),
+            bytes_text(row.down),
+            (
+                "yes"
+                if alike
+                else f"no ({bytes_text(row.simulated_up)}, {bytes_text(row.simulated_down)})"
+            ),
+            "none" if row.difference == 0 else f"{row.difference:.1e}",
+        )
+    return out
+
+
+def verdict(rows: Sequence[Row]) -> str:
+    """One sentence; raises DemoFailed when a model differs by more than rounding."""
+    worst = max(row.difference for row in rows)
+    if worst > 1e-5:
+        raise DemoFailed(
+            f"a model differs from the simulator's by {worst:.1e}, which is more than rounding"
+            " (1e-5)."
+        )
+    how = "bit for bit" if worst == 0 else f"largest relative difference {worst:.1e}"
+    return (
+        f"Every participant ended with the simulator's model ({how}), although one was killed in"
+        " the middle."
+    )

@@ -1,0 +1,124 @@
+"""Three clients and a hub over Flower."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import tomli_w
+
+from coterie import load
+from coterie.core.files import make_folder, write_text
+from coterie.deploy.demo.outcome import Row, compared
+from coterie.deploy.demo.processes import DemoFailed, processes, round_of, wait_for
+from coterie.deploy.demo.setting import Say, make_keys, make_plan
+from coterie.deploy.ports import free_port
+from coterie.deploy.site import save_own
+
+HUB_METHODS: dict[str, dict[str, Any]] = {
+    "lp-proj-1": {"dsub": 20, "local_rounds": 2, "inner_steps": 5},
+    "fedu": {"local_steps": 10},
+}
+
+
+def with_hub(folder: Path, rounds: int, say: Say) -> list[Row]:
+    """Three clients and a hub over Flower: lp-proj-1 and FedU, one client killed in the middle."""
+    make_folder(folder)
+    fed = load("digits", clients=3)
+    names = [f"site-{k}" for k in range(3)]
+    make_keys(folder / "keys", names, "client")
+    from coterie.deploy.keys import authority as keys
+
+    keys.issue(folder / "keys", "hub", ["localhost"], ["127.0.0.1"], role="hub")
+    port = free_port()
+    plans = {
+        method: make_plan(method, method, options, names, fed, rounds)
+        for method, options in HUB_METHODS.items()
+    }
+    for method, plan in plans.items():
+        write_text(folder / f"{method}.toml", plan.to_toml())
+    sites: dict[str, list[Path]] = {name: [] for name in names}
+    for k, name in enumerate(names):
+        own = folder / name
+        own.mkdir()
+        save_own(fed, k, own / "data.npz")
+        for method in plans:
+            site = {
+                "plan": f"../{method}.toml",
+                "name": name,
+                "folder": method,
+                "keys": f"../keys/nodes/{name}",
+                "hub": f"127.0.0.1:{port}",
+                "share_scores": True,
+                "data": {"path": "data.npz"},
+            }
+            write_text(own / f"{method}.site.toml", tomli_w.dumps(site))
+            sites[name].append(own / f"{method}.site.toml")
+    say(
+        "Keys, plans and three clients' folders are made; bringing up the hub (TLS, registered"
+        " nodes only) and the clients …"
+    )
+    rows = []
+    with processes(folder / "logs") as running:
+        hub = running.start(
+            "hub",
+            "hub",
+            "up",
+            "--keys",
+            str(folder / "keys"),
+            "--folder",
+            str(folder / "hub"),
+            "--port",
+            str(port),
+        )
+        for name in names:
+            running.start(name, "client", "join", *map(str, sites[name]))
+        wait_for("the hub", (folder / "hub" / "hub.json").is_file, 120, hub)
+        victim, killed = names[1], False
+        for method, plan in plans.items():
+            say(f"{plan.method.title}: {rounds} rounds …")
+            run = running.start(
+                f"run-{method}",
+                "hub",
+                "run",
+                str(folder / f"{method}.toml"),
+                "--folder",
+                str(folder / "hub"),
+            )
+            status = folder / "hub" / method / "status.json"
+            if not killed:
+                wait_for(
+                    "the middle of the run",
+                    lambda status=status: round_of(status) >= rounds // 2,  # type: ignore[misc]
+                    300,
+                    run,
+                )
+                running.kill(victim)
+                killed = True
+                say(
+                    f"{victim} was killed (SIGKILL) in round {round_of(status)} and started again;"
+                    " Flower lets it back in within a minute …"
+                )
+                running.start(victim, "client", "join", *map(str, sites[victim]))
+            wait_for(f"the end of {method}", lambda run=run: run.poll() is not None, 600)  # type: ignore[misc]
+            if run.returncode or hub.poll() is not None:
+                raise DemoFailed(f"{method} did not finish: {running.last_words(f'run-{method}')}")
+            table = pq.read_table(folder / "hub" / method / "ledger.parquet").to_pydict()
+            bill = np.stack(
+                [np.asarray(table[key]) for key in ("round", "client", "up", "down")], 1
+            )
+            bill = bill[
+                bill[:, 0] < rounds
+            ]  # the hub's last word, which a simulator need not send, is extra
+            places = [folder / name / method for name in names]
+            rows += compared(
+                plan,
+                fed,
+                plan.coupling,
+                names,
+                places,
+                lambda k, bill=bill: bill[bill[:, 1] == k][:, 2:].sum(0),
+            )  # type: ignore[misc]
+    return rows

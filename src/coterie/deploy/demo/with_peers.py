@@ -1,0 +1,100 @@
+"""Five peers over Zenoh, no server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import tomli_w
+
+from coterie import load
+from coterie.core.files import make_folder, write_text
+from coterie.coupling.graph import from_matrix
+from coterie.deploy.demo.outcome import Row, compared
+from coterie.deploy.demo.processes import DemoFailed, processes, round_of, wait_for
+from coterie.deploy.demo.setting import Say, make_keys, make_plan
+from coterie.deploy.ports import free_ports
+from coterie.deploy.site import save_own
+
+PEER_METHODS: dict[str, dict[str, Any]] = {"dfedu": {"local_steps": 10}}
+EDGES = {(0, 1): 1.0, (1, 2): 1.0, (2, 3): 1.0, (3, 4): 1.0, (4, 0): 1.0, (1, 3): 0.5}
+"""A ring of five with a chord."""
+
+
+def with_peers(folder: Path, rounds: int, say: Say) -> list[Row]:
+    """Five peers over Zenoh, no server: dFedU, one peer killed in the middle."""
+    make_folder(folder)
+    fed = load("digits", clients=5)
+    names = [f"peer-{k}" for k in range(5)]
+    make_keys(folder / "keys", names, "peer")
+    ports = free_ports(5)
+    ((method, options),) = PEER_METHODS.items()
+    plan = make_plan(method, method, options, 5, fed, rounds)
+    write_text(folder / "plan.toml", plan.to_toml())
+    weights = np.zeros((5, 5))
+    for (k, l), w in EDGES.items():
+        weights[k, l] = weights[l, k] = w
+    for k, name in enumerate(names):
+        own = folder / name
+        own.mkdir()
+        save_own(fed, k, own / "data.npz")
+        near = np.flatnonzero(weights[k])
+        site = {
+            "plan": "../plan.toml",
+            "name": name,
+            "number": k,
+            "folder": "state",
+            "keys": f"../keys/nodes/{name}",
+            "listen": f"tls/127.0.0.1:{ports[k]}",
+            "data": {"path": "data.npz"},
+            "neighbours": [
+                {
+                    "name": names[l],
+                    "number": int(l),
+                    "endpoint": f"tls/127.0.0.1:{ports[l]}",
+                    "weight": float(weights[k, l]),
+                }
+                for l in near
+            ],
+        }
+        write_text(own / "peer.toml", tomli_w.dumps(site))
+    say(
+        "Keys, the plan and five peers' folders are made; starting the peers (mutual TLS, each"
+        " knows only its neighbours) …"
+    )
+    with processes(folder / "logs") as running:
+        for name in names:
+            running.start(name, "peer", "--config", str(folder / name / "peer.toml"))
+        victim = names[3]
+        status = folder / victim / "state" / "status.json"
+        wait_for(
+            "the middle of the run",
+            lambda: round_of(status) >= rounds // 4,
+            300,
+            running.running[victim],
+        )
+        running.kill(victim)
+        say(f"{victim} was killed (SIGKILL) in round {round_of(status)}; started again …")
+        running.start(victim, "peer", "--config", str(folder / victim / "peer.toml"))
+        for name in names:
+            process = running.running[name]
+            wait_for(f"the end of {name}", lambda process=process: process.poll() is not None, 300)  # type: ignore[misc]
+            if process.returncode:
+                raise DemoFailed(
+                    f"{name} ended with code {process.returncode}: {running.last_words(name)}"
+                )
+
+        def bill(k: int) -> Any:
+            table = pq.read_table(folder / names[k] / "state" / "ledger.parquet").to_pydict()
+            return [sum(table["up"]), sum(table["down"])]
+
+        return compared(
+            plan,
+            fed,
+            from_matrix(weights, "ring with a chord"),
+            names,
+            [folder / name / "state" for name in names],
+            bill,
+        )

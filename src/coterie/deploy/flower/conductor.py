@@ -1,0 +1,208 @@
+"""Drives a hub over Flower's grid: asks, takes answers, asks again, waits or goes on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from coterie.core.errors import CoterieError
+from coterie.deploy.flower.library import Grid, Message
+from coterie.deploy.flower.members import Members
+from coterie.deploy.flower.records import Refusal, one_line, packed, unpacked
+from coterie.deploy.messages import Rejected, Reply, Request
+
+if TYPE_CHECKING:
+    from coterie.deploy.hub import Hub
+
+
+POLL = 0.25
+LOOK = 2.0
+"""Seconds between looks at who is there and who is revoked."""
+AGAIN = 5.0
+"""Seconds before somebody whose answer could not be used is asked again."""
+
+
+class GaveUp(CoterieError):
+    """The hub waited as long as the plan allows."""
+
+    exit_code = 4
+
+
+class Asked:
+    """A message that is under way."""
+
+    def __init__(self, k: int, to: tuple[int, str], ttl: float) -> None:
+        self.k, self.to, self.until = k, to, time.monotonic() + ttl
+
+
+class Conductor:
+    """Drives a Hub over Flower's grid."""
+
+    def __init__(
+        self,
+        grid: Grid,
+        hub: Hub,
+        members: Members,
+        say: Callable[[str], None],
+        progress: Callable[..., None],
+    ) -> None:
+        self.grid, self.hub, self.members, self.say, self.progress = (
+            grid,
+            hub,
+            members,
+            say,
+            progress,
+        )
+        self.rules = hub.plan.rules
+        self.asked: dict[str, Asked] = {}
+        self.pause: dict[int, float] = {}
+        """Client → when it may be asked again after an answer that could not be used."""
+        self.looked = 0.0
+
+    def run(self) -> None:
+        hub = self.hub
+        if hub.finished:
+            self.say(f"the run {hub.plan.name!r} is finished already, after {hub.t} rounds.")
+            return
+        if hub.t:
+            self.say(f"going on from round {hub.t} of {hub.plan.training.rounds}.")
+        while not hub.done:
+            self._gather(hub.requests, f"round {hub.t}")
+            before = hub.ledger.up, hub.ledger.down
+            came, missing = len(hub.replies), [self.members.name(k) for k in hub.missing]
+            hub.close()
+            without = f", without {', '.join(missing)}" if missing else ""
+            up, down = hub.ledger.up - before[0], hub.ledger.down - before[1]
+            done = f"{hub.t} of {hub.plan.training.rounds} done"
+            self.say(
+                f"round {hub.t - 1}: {came} clients{without}; {up} bytes up, {down} down ({done})."
+            )
+        self._gather(hub.farewells, "the farewell")
+        missing = [self.members.name(k) for k in hub.missing]
+        hub.end()
+        self.say(
+            "finished."
+            if not missing
+            else f"finished; {', '.join(missing)} did not hear the last word."
+        )
+
+    def _gather(self, requests: Callable[[], dict[int, Request]], what: str) -> None:
+        """Ask whoever has not answered, until all have, or the rules say that it is enough."""
+        began, told = time.monotonic(), 0.0
+        self.asked.clear()
+        self.pause.clear()
+        self._look()
+        while True:
+            self._send(requests)
+            self._pull(what)
+            waiting = [k for k in self.hub.missing if k not in self.members.refused]
+            if not waiting:
+                break
+            waited = time.monotonic() - began
+            self.progress("running", self.hub, waiting)
+            if (
+                self.rules.on_missing == "go-on"
+                and waited >= self.rules.patience
+                and (self.hub.done or self.hub.enough)
+            ):
+                break
+            if waited >= self.rules.give_up:
+                raise GaveUp(
+                    f"{what}: no usable answer from {self._names(waiting)} in {waited:.0f} s; the"
+                    " run is saved and goes on when started again."
+                )
+            if waited - told >= self.rules.patience:
+                told = waited
+                self.say(f"{what}: still waiting for {self._names(waiting)} after {waited:.0f} s.")
+            time.sleep(POLL)
+            if time.monotonic() - self.looked >= LOOK:
+                self._look()
+        if not self.hub.done and not any(k in self.hub.replies for k in self.hub.cohort):
+            raise GaveUp(f"{what}: nobody is left who may take part.")
+
+    def _look(self) -> None:
+        self.members.look(self.grid.get_nodes())
+        self.looked = time.monotonic()
+        for ident, asked in list(self.asked.items()):
+            # One that has come back since it was asked does not know of it any more.
+            if (
+                asked.k in self.members.refused
+                or self.members.present.get(asked.k, asked.to) != asked.to
+            ):
+                del self.asked[ident]
+
+    def _names(self, clients: Iterable[int]) -> str:
+        return ", ".join(
+            f"{self.members.name(k)}{'' if k in self.members.present else ' (not connected)'}"
+            for k in clients
+        )
+
+    def _send(self, requests: Callable[[], dict[int, Request]]) -> None:
+        now = time.monotonic()
+        for ident, asked in list(self.asked.items()):
+            if now > asked.until:
+                del self.asked[ident]
+        busy = {asked.k for asked in self.asked.values()}
+        due = [
+            k
+            for k in self.hub.missing
+            if k in self.members.present and k not in busy and now >= self.pause.get(k, 0.0)
+        ]
+        if not due:
+            return
+        wanted = requests()
+        for k in due:
+            # The time to live is Flower's: a node that was away does not work on what nobody waits
+            # for any more.
+            to = self.members.present[k]
+            message = Message(
+                packed(wanted[k]), to[0], "train", ttl=self.rules.patience, group_id=str(self.hub.t)
+            )
+            for ident in self.grid.push_messages([message]):
+                if ident:
+                    self.asked[ident] = Asked(k, to, self.rules.patience)
+
+    def _pull(self, what: str) -> None:
+        if not self.asked:
+            return
+        for message in self.grid.pull_messages(list(self.asked)):
+            asked = self.asked.pop(message.metadata.reply_to_message_id, None)
+            if asked is not None and asked.k not in self.hub.replies:
+                self._take(asked.k, message, what)
+
+    def _take(self, k: int, message: Message, what: str) -> None:
+        name = self.members.name(k)
+        if message.has_error():
+            self.pause[k] = time.monotonic() + AGAIN
+            self.say(f"{what}: no answer from {name}: {_flower_error(message)}; it is asked again.")
+            return
+        try:
+            try:
+                reply = unpacked(Reply, message.content)
+            except Rejected:
+                self.hub.reject(k)
+                raise
+            if not self.hub.take(k, reply):
+                self.say(f"{what}: {name} has lost track and gets a whole copy.")
+        except Refusal as error:
+            self.pause[k] = time.monotonic() + AGAIN
+            self.say(f"{what}: {name} cannot answer: {error}")
+        except Rejected as error:
+            self.pause[k] = time.monotonic() + AGAIN
+            self.say(
+                f"{what}: rejected a message of {name} ({self.hub.lines[k].rejected} so far):"
+                f" {error}"
+            )
+
+
+def _flower_error(message: Message) -> str:
+    known = {
+        3: "its answer did not come in time",
+        4: "its answer did not come in time",
+        5: "its node is away",
+    }
+    return known.get(
+        message.error.code,
+        f"Flower says {one_line(message.error.reason or 'nothing')} (code {message.error.code})",
+    )

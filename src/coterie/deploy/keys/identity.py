@@ -1,0 +1,204 @@
+"""A node's side: its folder, checked, and who is refused."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from coterie.core.errors import InvalidInput
+from coterie.deploy.keys.certificates import node_name_of, reason_of
+from coterie.deploy.keys.checks import attribute, check_dates, is_issued_by, whole_seconds
+from coterie.deploy.keys.files import load_ca, load_certificate, load_key, openssh_text, read_bytes
+from coterie.deploy.keys.library import UnsupportedAlgorithm, x509
+
+NODE_FILES = ("node.pem", "node.key", "ca.pem", "crl.pem", "flower.key", "flower.pub")
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A node's folder, checked. Engines take the paths; nothing secret is kept in memory."""
+
+    folder: Path
+    name: str
+    role: str
+    serial: int
+    expires: datetime
+
+    @property
+    def certificate(self) -> Path:
+        return self.folder / "node.pem"
+
+    @property
+    def key(self) -> Path:
+        return self.folder / "node.key"
+
+    @property
+    def ca(self) -> Path:
+        return self.folder / "ca.pem"
+
+    @property
+    def crl(self) -> Path:
+        return self.folder / "crl.pem"
+
+    @property
+    def flower_key(self) -> Path:
+        return self.folder / "flower.key"
+
+    @property
+    def flower_public_key(self) -> Path:
+        return self.folder / "flower.pub"
+
+    def revocations(self, warn: Callable[[str], None] | None = None) -> Revocations:
+        return Revocations(self.ca, self.crl, warn)
+
+    @classmethod
+    def load(cls, folder: Path, *, now: datetime | None = None) -> Identity:
+        """Check all that would otherwise fail later, inside a handshake, with a message that helps
+        nobody.
+        """
+        folder, now = Path(folder).absolute(), whole_seconds(now)
+        if missing := [f for f in NODE_FILES if not (folder / f).is_file()]:
+            raise InvalidInput(
+                f"the node's folder {str(folder)!r} has no {', '.join(missing)}: carry over the"
+                " whole folder that `coterie keys issue` wrote."
+            )
+        path = folder / "node.pem"
+        certificate, ca = load_certificate(path), load_ca(folder / "ca.pem")
+        if load_key(folder / "node.key").public_key() != certificate.public_key():
+            raise InvalidInput(
+                f"{folder / 'node.key'} is not the key of {path}: carry over both from the same"
+                " `coterie keys issue`."
+            )
+        if (
+            openssh_text(load_key(folder / "flower.key", openssh=True).public_key())
+            != read_bytes(folder / "flower.pub").decode(errors="replace").strip()
+        ):
+            raise InvalidInput(
+                f"{folder / 'flower.key'} is not the key of {folder / 'flower.pub'}: carry over"
+                " both from the same `coterie keys issue`."
+            )
+        if not is_issued_by(certificate, ca):
+            raise InvalidInput(
+                f"{path} was not issued by the CA in {folder / 'ca.pem'}: both must come from the"
+                " same federation."
+            )
+        check_dates(folder / "ca.pem", ca, now, "the federation needs a new CA")
+        name = attribute(certificate.subject, x509.NameOID.COMMON_NAME)
+        check_dates(
+            path,
+            certificate,
+            now,
+            f"ask its operator for a new one (coterie keys issue FOLDER {name} --renew)",
+        )
+        if Revocations(folder / "ca.pem", folder / "crl.pem").refuses(certificate):
+            raise InvalidInput(
+                f"{path} of {name!r} is revoked, says {folder / 'crl.pem'}: ask the federation's"
+                " operator for another identity."
+            )
+        role = attribute(certificate.subject, x509.NameOID.ORGANIZATIONAL_UNIT_NAME)
+        return cls(folder, name, role, certificate.serial_number, certificate.not_valid_after_utc)
+
+
+class Revocations:
+    """Who is refused, by a crl.pem that may be replaced at any time; it is read again when the file
+    has changed.
+
+    A list that cannot be read, is not signed by the CA or is older than the one in use is not
+    taken: the last good one stays, and `warn` is told once. At the start there is no last good one,
+    so a bad list is an error.
+    """
+
+    def __init__(self, ca: Path, crl: Path, warn: Callable[[str], None] | None = None) -> None:
+        self._ca, self._path, self._warn = (
+            load_ca(Path(ca)),
+            Path(crl),
+            warn or (lambda sentence: None),
+        )
+        self._stamp: tuple[int, ...] | None = None
+        self._number, self._serials, self._names = -1, frozenset[int](), frozenset[str]()
+        stamp, data = self._open()
+        self._take(data)
+        self._stamp = stamp
+
+    def current(self) -> frozenset[int]:
+        """The serial numbers that are refused."""
+        self._refresh()
+        return self._serials
+
+    def revoked_names(self) -> frozenset[str]:
+        """The names that are refused.
+
+        A renewed node's name is not among them, though its former serial number is refused.
+        """
+        self._refresh()
+        return self._names
+
+    def refuses(self, who: x509.Certificate | Path | int | str) -> bool:
+        """By certificate (or its PEM file), serial number or name.
+
+        A certificate of another CA is always refused; dates are TLS's business.
+        """
+        if isinstance(who, str):
+            return who in self.revoked_names()
+        if isinstance(who, int):
+            return who in self.current()
+        certificate = load_certificate(who) if isinstance(who, Path) else who
+        return (
+            not is_issued_by(certificate, self._ca) or certificate.serial_number in self.current()
+        )
+
+    def _open(self) -> tuple[tuple[int, ...], bytes]:
+        try:
+            with self._path.open("rb") as f:
+                facts = os.fstat(
+                    f.fileno()
+                )  # of the file that is read, even if another takes its place meanwhile
+                return (facts.st_mtime_ns, facts.st_size, facts.st_ino), f.read()
+        except OSError as error:
+            raise InvalidInput(f"{self._path} cannot be read: {error.strerror or error}.") from None
+
+    def _refresh(self) -> None:
+        try:
+            facts = self._path.stat()
+            stamp: tuple[int, ...] = (facts.st_mtime_ns, facts.st_size, facts.st_ino)
+        except OSError:
+            stamp = ()
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp  # a bad list is told of once, not every round
+        try:
+            self._stamp, data = self._open()
+            self._take(data)
+        except InvalidInput as error:
+            self._warn(f"{str(error).rstrip('.')}; the list read before stays in use.")
+
+    def _take(self, data: bytes) -> None:
+        """Use a list, or raise and leave everything as it is."""
+        try:
+            crl = x509.load_pem_x509_crl(data)
+            key: Any = self._ca.public_key()
+            signed = crl.issuer == self._ca.subject and crl.is_signature_valid(key)
+            number = crl.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number
+            entries = [(e.serial_number, reason_of(e), node_name_of(e)) for e in crl]
+        except (ValueError, TypeError, UnsupportedAlgorithm, x509.ExtensionNotFound):
+            raise InvalidInput(
+                f"{self._path} is not a revocation list (X.509 CRL in PEM) as `coterie keys`"
+                " writes it."
+            ) from None
+        if not signed:
+            raise InvalidInput(f"{self._path} is not signed by the federation's CA.")
+        if number < self._number:
+            raise InvalidInput(
+                f"{self._path} is list number {number}, older than number {self._number}."
+            )
+        self._number = number
+        self._serials = frozenset(serial for serial, _, _ in entries)
+        self._names = frozenset(
+            name
+            for _, reason, name in entries
+            if name and reason is not x509.ReasonFlags.superseded
+        )

@@ -1,0 +1,28 @@
+"""Byte bills and links by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from coterie.network import Links
+
+FREE: dict[str, Any] = {
+    "work_seconds": 0,
+    "message_seconds": 0,
+    "round_seconds": 0,
+    "slow_start": False,
+}
+
+
+def links(latency: Any, up: Any = np.inf, down: Any = np.inf, gradient: Any = 0.0) -> Links:
+    return Links(*(np.asarray(a, float) for a in np.broadcast_arrays(latency, up, down, gradient)))
+
+
+def bill(rounds: int, up: Any, down: Any, gradients: Any) -> np.ndarray:
+    """The same round again and again."""
+    up, down, gradients = np.broadcast_arrays(up, down, gradients)
+    return np.array(
+        [(t, k, up[k], down[k], gradients[k]) for t in range(rounds) for k in range(len(up))]
+    )
