@@ -11,6 +11,7 @@ from coterie.data.columns import MISSING, MOST_CATEGORIES
 from coterie.data.federation import Federation
 from coterie.data.partition import downsample
 from coterie.data.tables import from_folder, from_table
+from coterie.data.targets import CASES
 
 
 def _names(text: str | None) -> list[str]:
@@ -37,6 +38,9 @@ class Own(Source):
     most_categories: int = option(
         MOST_CATEGORIES, "the most different values of a text column that become categories", low=1
     )
+    label_case: str | None = option(
+        None, "labels that differ in case only: one class, or several", choices=CASES
+    )
     validation: float = option(
         0.1, "share of each client's rows for validation", low=0, high=0.9, static=True
     )
@@ -62,6 +66,7 @@ class Own(Source):
             "standardise",
             "standardise_target",
             "most_categories",
+            "label_case",
             "validation",
             "test",
         )

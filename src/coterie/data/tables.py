@@ -16,23 +16,22 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from coterie.core.errors import InvalidInput
+from coterie.core.errors import InvalidInput, listed, notice
 from coterie.data.columns import (
     MISSING,
     MOST_CATEGORIES,
-    MOST_CLASSES,
     Features,
+    client_names,
     column_of,
-    gaps_in,
-    plain,
     read_features,
-    read_target,
+    say_null_words,
 )
 from coterie.data.federation import Federation, Split, Task, cut, without_test
 from coterie.data.newcomers import Prepared, newcomers_from_table
 from coterie.data.partition import natural
-from coterie.data.reading import KINDS, as_table, read_table
-from coterie.data.scaling import fit
+from coterie.data.reading import KINDS, as_table, read_table, without_index
+from coterie.data.scaling import Scaling, fit
+from coterie.data.targets import MOST_CLASSES, read_target
 
 OWNER = "__client__"
 
@@ -60,6 +59,7 @@ def from_table(
     standardise_target: bool = False,
     most_categories: int = MOST_CATEGORIES,
     most_classes: int = MOST_CLASSES,
+    label_case: str | None = None,
     validation: float = 0.1,
     test: float = 0.25,
     seed: int = 0,
@@ -68,11 +68,13 @@ def from_table(
     """A Federation from a table: `client` names the column that says whose row it is, `target` the
     one to predict.
 
-    All other columns (or those in `features`, without those in `drop`) are inputs. Text, true/false
-    and whole-number targets with few values make a classification, other numbers a regression;
-    `task` overrides. Missing numbers are refused, or with missing = "mean" replaced by the column's
-    mean over training rows. Numeric inputs are standardised by training rows. `facts` holds the
-    names of clients, labels and features.
+    All other columns (or those in `features`, without those in `drop`) are inputs, except a row
+    index that pandas wrote. Text, true/false and whole-number targets with few values make a
+    classification, other numbers a regression; `task` overrides. Labels that differ in case only
+    are refused, or with label_case = "merge" taken for one and with "keep" for several. Missing
+    numbers are refused, or with missing = "mean" replaced by the column's mean over training rows.
+    Numeric inputs are standardised by training rows. `facts` holds the names of clients, labels and
+    features. What is decided for you is said as a `Notice`.
 
     >>> sites, labels = ["a"] * 8 + ["b"] * 8, ["no", "yes"] * 8
     >>> columns = {"site": sites, "heat": np.arange(16.0), "label": labels}
@@ -80,7 +82,7 @@ def from_table(
     >>> fed.clients, fed.input_shape, fed.facts["labels"], fed.facts["clients"]
     (2, (1,), ['no', 'yes'], ['a', 'b'])
     """
-    table = as_table(data)
+    table = as_table(data, [name for name in (client, target) if isinstance(name, str)])
     owners, wanted = column_of(table, "client", client), column_of(table, "target", target)
     if client == target:
         raise InvalidInput(
@@ -88,16 +90,12 @@ def from_table(
         )
     if not table.num_rows:
         raise InvalidInput("the table has no rows.")
-    if owners.null_count:
-        raise gaps_in(
-            "client", client, owners.null_count, len(owners), "; every row needs an owner"
-        )
-    for column in (*(features or ()), *drop):
-        column_of(table, "feature", column)
-    used = [c for c in features or table.column_names if c not in {client, target, *drop}]
+    owner, people = natural(client_names(owners, client))
+    say_null_words(owners, "client", client)
+    used = _chosen(table, features, drop, {client, target})
     inputs = read_features(table, used, missing=missing, most_categories=most_categories)
-    y, task, labels = read_target(wanted, target, task, most_classes)
-    owner, people = natural(plain(owners).to_pylist())
+    y, task, labels = read_target(wanted, target, task, most_classes, label_case)
+    say_null_words(wanted, "target", target)
     pieces = cut(owner, validation=validation, test=test, seed=seed)
     facts: dict[str, Any] = {"clients": people, "features": inputs.names, "target": target}
     if task == "classification":
@@ -108,14 +106,17 @@ def from_table(
     scaling = fit(x[train_rows]) if standardise else None
     if scaling is not None:
         x = np.where(inputs.quantity, scaling(x), x)
-        facts["scaling"] = "per numeric feature, fitted on training data"
+        facts["scaling"] = "per numeric feature, fitted on training data; 0 where that never varies"
+        _say_constant(inputs, scaling)
     if standardise_target and task == "regression":
         facts["target_mean"], facts["target_scale"] = (
             float(y[train_rows].mean()),
             float(y[train_rows].std() or 1.0),
         )
-        y = ((y - facts["target_mean"]) / facts["target_scale"]).astype(np.float32)
-    facts["prepared"] = Prepared(tuple(used), inputs.quantity, middle, scaling)
+        y = (y - facts["target_mean"]) / facts["target_scale"]
+    x = x.astype(np.float32)
+    y = y.astype(np.float32) if task == "regression" else y
+    facts["prepared"] = Prepared(tuple(used), inputs.quantity, middle, scaling, missing, label_case)
     train, held_out, tested = (Split(x[rows], y[rows], offsets) for rows, offsets in pieces)
     title = name or (Path(data).stem if isinstance(data, (str, Path)) else "table")
     made = Federation(title, train, held_out, tested, task, len(labels), facts)
@@ -123,15 +124,43 @@ def from_table(
     return made
 
 
-def _middle(inputs: Features, train_rows: NDArray[Any]) -> NDArray[np.float32]:
-    """The mean of what is present in training rows, per column (0 if there is nothing)."""
+def _chosen(
+    table: pa.Table, features: Sequence[str] | None, drop: Sequence[str], taken: set[str]
+) -> list[str]:
+    """The columns that become inputs."""
+    for role, names in (("features", features or ()), ("drop", drop)):
+        if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+            raise InvalidInput(f"{role} is {names!r}, but must be a list of names of columns.")
+        for name in names:
+            column_of(table, "feature", name)
+    known = list(features) if features else without_index(table, [*taken, *drop])
+    return [name for name in known if name not in {*taken, *drop}]
+
+
+def _say_constant(inputs: Features, scaling: Scaling) -> None:
+    constant = np.flatnonzero(inputs.quantity & np.isinf(scaling.scale))
+    if len(constant):
+        names = [inputs.names[i] for i in constant]
+        have, they = ("s", "they are") if len(names) > 1 else ("", "it is")
+        notice(
+            f"the input{have} {listed(names)} {'have' if have else 'has'} the same value in every"
+            f" training row; {they} set to 0 everywhere."
+        )
+
+
+def _middle(inputs: Features, train_rows: NDArray[Any]) -> NDArray[np.float64]:
+    """The mean of what is present in training rows, per column."""
     train = inputs.x[train_rows]
     absent = np.isnan(train)
-    mean = np.where(absent, 0, train).sum(0, dtype=np.float64) / np.maximum((~absent).sum(0), 1)
-    return mean.astype(np.float32)
+    for i in np.flatnonzero(absent.all(0)):
+        raise InvalidInput(
+            f"the feature column {inputs.names[i]!r} has no value in any training row, so there is"
+            " no mean to put where it is missing; leave it out with drop."
+        )
+    return np.asarray(np.where(absent, 0, train).sum(0) / (~absent).sum(0))
 
 
-def _filled(inputs: Features, middle: NDArray[np.float32]) -> NDArray[np.float32]:
+def _filled(inputs: Features, middle: NDArray[np.float64]) -> NDArray[np.float64]:
     """Missing numbers replaced by the training mean."""
     gaps = np.isnan(inputs.x)
     return np.where(gaps, middle, inputs.x) if gaps.any() else inputs.x
@@ -167,7 +196,7 @@ def from_folder(path: str | Path, *, target: str, **options: Any) -> Federation:
                 f"the folder of client {client!r} holds no table ({', '.join(KINDS)})."
             )
         for file in files:
-            table = read_table(file)
+            table = read_table(file, [target])
             names = set(table.column_names)
             first = first or (file, names)
             if names != first[1]:
