@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from coterie.core.errors import CoterieError, Diverged, InvalidInput
+    from coterie.core.errors import CoterieError, Diverged, InvalidInput, Notice
     from coterie.core.schedule import InverseSqrt, InverseTime, Linear, SquareRoot
     from coterie.core.vector import Vector
     from coterie.coupling import graph
@@ -63,7 +63,7 @@ _WHERE = {
     "coterie.data": "Federation from_arrays from_datasets from_folder from_table",
     "coterie.engine.training": "Training",
     "coterie.engine.simulate": "Result Simulator simulate simulate_many",
-    "coterie.core.errors": "CoterieError Diverged InvalidInput",
+    "coterie.core.errors": "CoterieError Diverged InvalidInput Notice",
     "coterie.models": "MODELS Model get_model torch_model",
     "coterie.core.schedule": "InverseSqrt InverseTime Linear SquareRoot",
     "coterie.models.torch.loader": "LoaderClient",
@@ -143,6 +143,7 @@ __all__ = [
     "Method",
     "Mocha",
     "Model",
+    "Notice",
     "PFedMe",
     "PerFedAvg",
     "Result",

@@ -111,6 +111,8 @@ def test_an_option_of_one_method(tmp_path: Path) -> None:
         (["fedavg"], {"methods": ["fedu"]}, "both --method and methods"),
         (None, {"methods": {"fedu": 3}}, "methods.fedu is 3, but must be a table of options"),
         (None, {"methods": 3}, "methods is 3, but must be"),
+        (None, {"methods": [["fedu"]]}, r"the method \['fedu'\] is unknown"),
+        (None, {"method": 3}, "method is 3, but must be a name or a table of options"),
         (["fedavgg"], {"method": {"lr": 1.0}}, "'fedavgg' is unknown"),
         (None, {"data": {"name": "table", "path": "t.csv"}}, "table lacks the option 'target'"),
     ],

@@ -222,3 +222,18 @@ def test_a_csv_in_another_encoding_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_bytes("site,heat,label\nKöln,1,x\nUlm,2,y\n".encode("latin-1"))
     with pytest.raises(InvalidInput, match=r"the client column 'site' is of type binary.*UTF-8"):
         make(tmp_path / "t.csv")
+
+
+def test_codes_of_sites_keep_their_leading_zeros(tmp_path: Path) -> None:
+    rows = [f"{('01', '1', '10')[i % 3]},{i}.5,{'xy'[i % 2]}" for i in range(30)]
+    (tmp_path / "t.csv").write_text("\n".join(["site,heat,label", *rows]))
+    assert make(tmp_path / "t.csv").facts["clients"] == ["01", "1", "10"]
+    rows = [f"{(2, 1, 10)[i % 3]},{i}.5,{'xy'[i % 2]}" for i in range(30)]
+    (tmp_path / "t.csv").write_text("\n".join(["site,heat,label", *rows]))
+    assert make(tmp_path / "t.csv").facts["clients"] == ["1", "2", "10"]
+
+
+def test_sites_that_differ_in_case_or_spaces_only_are_said() -> None:
+    sites = [("Ulm", "ulm ", "Bonn")[i % 3] for i in range(N)]
+    with pytest.warns(Notice, match="the clients 'Ulm' and 'ulm ' differ in case or spaces only"):
+        assert make(table(site=sites)).clients == 3

@@ -94,7 +94,8 @@ def newcomers_from_table(
     missing = prepared.missing if missing is None else missing
     check_missing(missing)
     wanted_name = target or like.facts["target"]
-    table = as_table(data, [name for name in (client, wanted_name) if isinstance(name, str)])
+    names = [name for name in (client, wanted_name) if isinstance(name, str)]
+    table = as_table(data, names, codes=names[:1] if client is not None else ())
     if not table.num_rows:
         raise InvalidInput("the newcomers' table has no rows.")
     wanted = column_of(table, "target", wanted_name)

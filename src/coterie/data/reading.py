@@ -20,11 +20,18 @@ Parquet files.
 """
 
 
-def read_table(path: str | Path, as_it_stands: Sequence[str] = ()) -> pa.Table:
+CODE = r"^\s*[+-]?0[0-9]"
+"""A whole number that is none: it would lose its leading zero."""
+
+
+def read_table(
+    path: str | Path, as_it_stands: Sequence[str] = (), codes: Sequence[str] = ()
+) -> pa.Table:
     """A Parquet, CSV, TSV or npz file as an Arrow table.
 
     In a text column of a CSV file "NA" and the like are missing values, except in the columns
     `as_it_stands`, where a site or a class may well have that name: there only empty cells are.
+    Whole numbers in the columns `codes` stay text if any has a leading zero.
     """
     path = Path(path).expanduser()
     if not path.is_file():
@@ -44,7 +51,7 @@ def read_table(path: str | Path, as_it_stands: Sequence[str] = ()) -> pa.Table:
         if kind == ".npz":
             with np.load(path, allow_pickle=False) as stored:
                 return _from_arrays({key: stored[key] for key in stored.files}, str(path))
-        return _read_csv(path, "\t" if "tsv" in kind else ",", as_it_stands)
+        return _read_csv(path, "\t" if "tsv" in kind else ",", as_it_stands, codes)
     except InvalidInput:
         raise
     except Exception as error:  # Arrow, zip and zlib each have their own
@@ -53,19 +60,23 @@ def read_table(path: str | Path, as_it_stands: Sequence[str] = ()) -> pa.Table:
         ) from None
 
 
-def _read_csv(path: Path, delimiter: str, as_it_stands: Sequence[str]) -> pa.Table:
-    from pyarrow import csv
+def _read_csv(
+    path: Path, delimiter: str, as_it_stands: Sequence[str], codes: Sequence[str]
+) -> pa.Table:
+    from pyarrow import compute, csv
 
     parse = csv.ParseOptions(delimiter=delimiter)
     nulls = csv.ConvertOptions(strings_can_be_null=True, quoted_strings_can_be_null=True)
     table = _distinct(csv.read_csv(path, parse_options=parse, convert_options=nulls))
+    there = {name: table.column(name) for name in table.column_names if name}
+    numbers = [n for n in codes if n in there and pa.types.is_integer(there[n].type)]
     again = [
         name
         for name in as_it_stands
-        if name in table.column_names
-        and table.column(name).null_count
-        and (is_text(table.column(name).type) or pa.types.is_null(table.column(name).type))
-    ]
+        if name in there
+        and there[name].null_count
+        and (is_text(there[name].type) or pa.types.is_null(there[name].type))
+    ] + numbers
     if not again:
         return table
     stands = csv.ConvertOptions(
@@ -77,6 +88,9 @@ def _read_csv(path: Path, delimiter: str, as_it_stands: Sequence[str]) -> pa.Tab
     )
     texts = csv.read_csv(path, parse_options=parse, convert_options=stands)
     for name in again:
+        found = compute.match_substring_regex(texts.column(name), CODE)
+        if name in numbers and not compute.any(found).as_py():
+            continue
         table = table.set_column(table.column_names.index(name), name, texts.column(name))
     return table
 
@@ -89,12 +103,12 @@ def is_text(kind: pa.DataType) -> bool:
     )
 
 
-def as_table(data: Any, as_it_stands: Sequence[str] = ()) -> pa.Table:
+def as_table(data: Any, as_it_stands: Sequence[str] = (), codes: Sequence[str] = ()) -> pa.Table:
     """An Arrow table from a path, an Arrow table, a pandas DataFrame, a Hugging Face Dataset (or
     what behaves like one) or a dict of arrays.
     """
     if isinstance(data, (str, Path)):
-        return read_table(data, as_it_stands)
+        return read_table(data, as_it_stands, codes)
     if isinstance(data, pa.Table):
         return _distinct(data)
     if isinstance(data, Mapping):

@@ -82,7 +82,8 @@ def from_table(
     >>> fed.clients, fed.input_shape, fed.facts["labels"], fed.facts["clients"]
     (2, (1,), ['no', 'yes'], ['a', 'b'])
     """
-    table = as_table(data, [name for name in (client, target) if isinstance(name, str)])
+    names = [name for name in (client, target) if isinstance(name, str)]
+    table = as_table(data, names, codes=names[:1])
     owners, wanted = column_of(table, "client", client), column_of(table, "target", target)
     if client == target:
         raise InvalidInput(
@@ -92,6 +93,7 @@ def from_table(
         raise InvalidInput("the table has no rows.")
     owner, people = natural(client_names(owners, client))
     say_null_words(owners, "client", client)
+    _say_alike(people)
     used = _chosen(table, features, drop, {client, target})
     inputs = read_features(table, used, missing=missing, most_categories=most_categories)
     y, task, labels = read_target(wanted, target, task, most_classes, label_case)
@@ -135,6 +137,19 @@ def _chosen(
             column_of(table, "feature", name)
     known = list(features) if features else without_index(table, [*taken, *drop])
     return [name for name in known if name not in {*taken, *drop}]
+
+
+def _say_alike(people: list[str]) -> None:
+    """Clients are taken as they stand; say which of them may be one."""
+    spellings: dict[str, list[str]] = {}
+    for name in people:
+        spellings.setdefault(" ".join(name.casefold().split()), []).append(name)
+    for same in spellings.values():
+        if len(same) > 1:
+            notice(
+                f"the clients {listed(same)} differ in case or spaces only; they are taken for"
+                f" {len(same)} clients."
+            )
 
 
 def _say_constant(inputs: Features, scaling: Scaling) -> None:

@@ -81,6 +81,8 @@ def with_methods(config: dict[str, Any], methods: Sequence[str] | None = None) -
     """
     config = dict(config)
     common, given = config.pop("method", {}), config.pop("methods", {})
+    if not isinstance(common, (str, dict)):
+        raise InvalidInput(f"method is {common!r}, but must be a name or a table of options.")
     common = {"name": common} if isinstance(common, str) else dict(common)
     single = common.pop("name", None)
     if methods and (single is not None or isinstance(given, list)):
@@ -148,7 +150,7 @@ def _set_some(tables: list[dict[str, Any]], given: dict[str, Any]) -> None:
 def _set_all(tables: list[dict[str, Any]], common: dict[str, Any]) -> None:
     """Options of all methods that have them; who lacks one is said."""
     for m in tables:
-        if m.get("name") not in METHODS:
+        if not isinstance(m.get("name"), str) or m["name"] not in METHODS:
             raise unknown("the method", m.get("name"), METHODS)
     options = {m["name"]: METHODS[m["name"]].public() for m in tables}
     for key, value in common.items():
