@@ -167,6 +167,8 @@ def _middle(inputs: Features, train_rows: NDArray[Any]) -> NDArray[np.float64]:
     """The mean of what is present in training rows, per column."""
     train = inputs.x[train_rows]
     absent = np.isnan(train)
+    if not absent.any():
+        return np.asarray(train.mean(0))
     for i in np.flatnonzero(absent.all(0)):
         raise InvalidInput(
             f"the feature column {inputs.names[i]!r} has no value in any training row, so there is"
