@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from coterie.core.errors import CoterieError, Diverged, InvalidInput
+    from coterie.core.errors import CoterieError, Diverged, InvalidInput, Notice
     from coterie.core.schedule import InverseSqrt, InverseTime, Linear, SquareRoot
     from coterie.core.vector import Vector
     from coterie.coupling import graph
@@ -65,7 +65,7 @@ _WHERE = {
     "coterie.engine.training": "Training",
     "coterie.engine.many": "simulate_many",
     "coterie.engine.simulate": "Result Simulator simulate",
-    "coterie.core.errors": "CoterieError Diverged InvalidInput",
+    "coterie.core.errors": "CoterieError Diverged InvalidInput Notice",
     "coterie.models": "MODELS Model get_model torch_model",
     "coterie.core.schedule": "InverseSqrt InverseTime Linear SquareRoot",
     "coterie.models.torch.loader": "LoaderClient",
@@ -145,6 +145,7 @@ __all__ = [
     "Method",
     "Mocha",
     "Model",
+    "Notice",
     "PFedMe",
     "PerFedAvg",
     "Result",

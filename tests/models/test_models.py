@@ -115,7 +115,7 @@ def test_inputs_that_are_no_images_or_too_small_are_refused(
         coterie.get_model(name).build(shape, 10)
 
 
-@pytest.mark.parametrize("hidden", ["", "0", "-3", "a", "10,", "10;20", "1.5"])
+@pytest.mark.parametrize("hidden", ["", "0", "-3", "a", "10,", "10;20", "1.5", ","])
 def test_bad_widths_are_refused(hidden: str) -> None:
     with pytest.raises(InvalidInput, match=r"mlp.hidden is"):
         coterie.get_model("mlp", {"hidden": hidden})

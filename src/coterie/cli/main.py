@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from coterie.cli.notices import print_notices
 from coterie.core.errors import CoterieError, InvalidInput
 from coterie.core.program_cache import use_users_cache
 
@@ -315,11 +316,11 @@ def compare(
 
     if experiment is not None and (experiment.suffix != ".toml" or experiment.is_dir()):
         from coterie.runs.experiment import Experiment
-        from coterie.runs.presets import own_data
+        from coterie.runs.presets import own_data, with_methods
 
-        config = own_data(experiment, client, target, methods)
+        config = own_data(experiment, client, target)
         _apply(settings, config)
-        config |= {"seeds": list(seeds)} if seeds else {}
+        config = with_methods(config, methods) | ({"seeds": list(seeds)} if seeds else {})
         name, chosen = experiment.stem, Experiment.from_config(config)
     else:
         if data is not None:
@@ -598,6 +599,7 @@ def main() -> None:
     """The entry point: one sentence and a non-zero exit for everything that goes wrong."""
     try:
         use_users_cache()
+        print_notices(say)
         code = app(standalone_mode=False)  # of `typer.Exit`, which is not raised here
         if isinstance(code, int) and code:
             sys.exit(code)

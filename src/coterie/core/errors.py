@@ -6,6 +6,8 @@ Every message is one sentence that names the field, the value and what is allowe
 from __future__ import annotations
 
 import difflib
+import sys
+import warnings
 from collections.abc import Iterable, Sequence
 
 
@@ -20,6 +22,33 @@ class CoterieError(Exception):
 
 class InvalidInput(CoterieError, ValueError):
     """A value that the user gave is not allowed."""
+
+
+class Notice(UserWarning):
+    """Something that was decided for the user and that the user should know.
+
+    Python shows it as a warning; the command line prints it as one sentence.
+    """
+
+
+def notice(sentence: str) -> None:
+    """Say in one sentence what was decided, as a warning at the first line outside coterie."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("coterie."):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(sentence, Notice, stacklevel=level)
+
+
+def listed(names: Iterable[str], most: int = 3) -> str:
+    """`'a', 'b' and 'c'`, or `'a', 'b', 'c' and 7 more`.
+
+    >>> listed("ab"), listed("abcde")
+    ("'a' and 'b'", "'a', 'b', 'c' and 2 more")
+    """
+    shown = [repr(name) for name in names]
+    if len(shown) > most:
+        return f"{', '.join(shown[:most])} and {len(shown) - most} more"
+    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
 
 
 class Diverged(CoterieError, ArithmeticError):

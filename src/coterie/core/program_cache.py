@@ -11,12 +11,14 @@ from pathlib import Path
 
 
 def use_users_cache() -> None:
-    """Compiled programs are kept in the user's cache, unless COTERIE_NO_CACHE is set."""
+    """Compiled programs are kept in the user's cache (COTERIE_CACHE, or what the system uses),
+    unless COTERIE_NO_CACHE is set.
+    """
     if os.environ.get("COTERIE_NO_CACHE"):
         return
-    folder = (
-        Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "coterie" / "programs"
-    )
+    own = os.environ.get("COTERIE_CACHE")
+    usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "coterie"
+    folder = (Path(own).expanduser() if own else usual) / "programs"
     if "jax" in sys.modules:
         from coterie.core.compilation import use_cache
 

@@ -1,6 +1,17 @@
 """Federations: what each client has. One file per source; `partition` holds the splitting rules."""
 
-from coterie.data import cifar10, digits, emnist, har, linear, mnist, synthetic, tables, vehicle
+from coterie.data import (
+    cifar10,
+    digits,
+    emnist,
+    har,
+    linear,
+    mnist,
+    own,
+    synthetic,
+    tables,
+    vehicle,
+)
 from coterie.data.base import SOURCES, Source, get_source, source
 from coterie.data.datasets import from_datasets
 from coterie.data.federation import (
@@ -32,6 +43,7 @@ __all__ = [
     "har",
     "linear",
     "mnist",
+    "own",
     "pack",
     "source",
     "standardise",

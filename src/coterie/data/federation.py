@@ -27,6 +27,8 @@ __all__ = [
     "without_test",
 ]
 SPLITS = ("train", "validation", "test")
+PER_CLIENT = ("clients",)
+"""Facts that hold one value per client wherever they stand."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,11 +84,23 @@ class Federation:
     task: Task = "classification"
     classes: int = 0
     facts: dict[str, Any] = dataclasses.field(default_factory=dict)
-    """Anything worth keeping with the data, e.g. the true solutions of a synthetic problem."""
+    """Anything worth keeping with the data, e.g. the true solutions of a synthetic problem.
+
+    "clients" holds the clients' names, "labels" those of the classes, "features" those of the
+    inputs; "no_test" and "downsampled" hold numbers of clients.
+    """
+    per_client: tuple[str, ...] = ()
+    """Which other facts hold one value per client, and so go along with a subset of the clients."""
 
     def __post_init__(self) -> None:
         for name in SPLITS:
             self._check(name, getattr(self, name))
+        for key in self._per_client():
+            if len(self.facts[key]) != self.clients:
+                raise InvalidInput(
+                    f"the fact {key!r} of {self.name!r} has {len(self.facts[key])} values for"
+                    f" {self.clients} clients; it must have one for each."
+                )
         empty = np.flatnonzero(self.train.sizes == 0)
         if len(empty):
             raise InvalidInput(
@@ -175,18 +189,28 @@ class Federation:
         return 1 if self.train.y.ndim == 1 else int(self.train.y.shape[1])
 
     def subset(self, clients: NDArray[Any]) -> Federation:
-        """Some of the clients, in the order given; facts that are one per client go along."""
-        facts = {
-            key: (
-                [value[int(k)] for k in clients]
-                if isinstance(value, list) and len(value) == self.clients
-                else value
+        """Some of the clients, in the order given; facts that are one per client go along, and
+        numbers of clients become those in the subset.
+        """
+        chosen = [int(k) for k in clients]
+        facts = dict(self.facts)
+        for key in self._per_client():
+            values = facts[key]
+            facts[key] = (
+                values[np.asarray(chosen, int)]
+                if isinstance(values, np.ndarray)
+                else [values[k] for k in chosen]
             )
-            for key, value in self.facts.items()
-        }
-        parts = (pack([split.client(int(k)) for k in clients]) for split in self.splits)
+        for key in ("no_test", "downsampled"):
+            if key in facts:
+                facts[key] = [place for place, k in enumerate(chosen) if k in facts[key]]
+        parts = (pack([split.client(k) for k in chosen]) for split in self.splits)
         train, validation, test = parts
         return dataclasses.replace(self, train=train, validation=validation, test=test, facts=facts)
+
+    def _per_client(self) -> list[str]:
+        """The facts that hold one value per client."""
+        return [key for key in (*PER_CLIENT, *self.per_client) if key in self.facts]
 
     def label_counts(self) -> NDArray[np.int64]:
         """How many training samples of each class each client has, shape (N, classes)."""
@@ -281,12 +305,14 @@ def from_arrays(
     test: float = 0.25,
     seed: int = 0,
     facts: dict[str, Any] | None = None,
+    per_client: tuple[str, ...] = (),
 ) -> Federation:
     """A Federation from flat arrays and the number of the client that owns each row (−1: nobody,
     the row is left out).
 
     Each client's rows are shuffled by `seed` and cut into train, validation and test, disjoint by
-    construction (see `cut`).
+    construction (see `cut`). `per_client` names those of the `facts` that hold one value per
+    client.
     """
     if len(x) != len(y) or len(x) != len(client):
         raise InvalidInput(
@@ -301,7 +327,7 @@ def from_arrays(
         classes = int(y.max()) + 1 if task == "classification" and len(y) else 0
     pieces = cut(client, validation=validation, test=test, seed=seed)
     train, held_out, tested = (Split(x[rows], y[rows], offsets) for rows, offsets in pieces)
-    return Federation(name, train, held_out, tested, task, classes, facts or {})
+    return Federation(name, train, held_out, tested, task, classes, facts or {}, per_client)
 
 
 def without_test(federation: Federation) -> list[int]:

@@ -69,4 +69,5 @@ class LinearRegression(Source):
             split(xt, yt),
             task="regression",
             facts={"b": b, "least_squares": best, "truth": truth},
+            per_client=("b", "least_squares", "truth"),
         )

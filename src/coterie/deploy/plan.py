@@ -247,9 +247,9 @@ class Problem:
         columns = tuple(dict.fromkeys(f.partition("=")[0] for f in self.features))
         quantity = np.array(["=" not in f for f in self.features])
         mean = np.array(
-            self.mean if self.mean is not None else [0.0] * len(self.features), np.float32
+            self.mean if self.mean is not None else [0.0] * len(self.features), np.float64
         )
-        scaling = None if self.scale is None else Scaling(mean, np.array(self.scale, np.float32))
+        scaling = None if self.scale is None else Scaling(mean, np.array(self.scale, np.float64))
         known: dict[str, Any] = {
             "features": list(self.features),
             "target": self.target,

@@ -41,7 +41,6 @@ from coterie.core.errors import InvalidInput, unknown
 from coterie.core.files import read_arrays, writing
 from coterie.core.options import Options, option, traced_dataclass
 from coterie.data.federation import Federation, Split
-from coterie.data.scaling import fit
 from coterie.data.tables import KINDS, MISSING, newcomers_from_table, read_table
 from coterie.deploy.peer import Neighbour
 from coterie.deploy.plan import Plan, Problem
@@ -96,33 +95,24 @@ class OwnData(Options):
                     f"data.path is {self.path!r}, but that folder holds no table"
                     f" ({', '.join(KINDS)})."
                 )
-            table = pa.concat_tables([read_table(p) for p in files], promote_options="permissive")
+            table = pa.concat_tables(
+                [read_table(p, [plan.problem.target]) for p in files], promote_options="permissive"
+            )
         else:
-            table = read_table(path)
-        made = newcomers_from_table(
+            table = read_table(path, [plan.problem.target])
+        return newcomers_from_table(
             table,
             plan.problem,
             missing=self.missing,
+            own_scaling=plan.problem.mean is None,
             validation=self.validation,
             test=self.test,
             seed=self.seed,
         )
-        return made if plan.problem.mean is not None else _own_scale(made, plan.problem)
 
     def own_loader(self) -> Any:
         """The participant's own PyTorch loader, if it has one."""
         return None if self.loader is None else imported("data.loader", self.loader)()
-
-
-def _own_scale(made: Federation, problem: Problem) -> Federation:
-    """Measured inputs by this participant's own training rows."""
-    measured = problem.facts["prepared"].quantity
-    scaling = fit(made.train.x)
-    train, validation, test = (
-        Split(np.where(measured, scaling(s.x), s.x).astype(np.float32), s.y, s.offsets)
-        for s in made.splits
-    )
-    return dataclasses.replace(made, train=train, validation=validation, test=test)
 
 
 def _read_splits(path: Path, problem: Problem) -> Federation | None:

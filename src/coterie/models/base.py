@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, TypeVar, dataclass_transform
 
 import jax
+import jax.numpy as jnp
 
 from coterie.core.errors import InvalidInput
 from coterie.core.options import Options, chosen, registered
@@ -74,6 +75,42 @@ class Model:
 
     def check(self, input_shape: tuple[int, ...], outputs: int, task: str) -> None:
         """Called before a run, to refuse what would only fail, or go wrong silently, much later."""
+        who = f"the model {self.name!r}"
+        try:
+            parameters = jax.eval_shape(self.init, jax.random.key(0))
+        except Exception as error:
+            raise InvalidInput(f"{who} cannot be initialised ({_said(error)}).") from error
+        leaves = jax.tree_util.tree_leaves_with_path(parameters)
+        if not sum(leaf.size for _, leaf in leaves):
+            raise InvalidInput(f"{who} has no parameters, so there is nothing to train.")
+        for path, leaf in leaves:
+            if not jnp.issubdtype(leaf.dtype, jnp.floating):
+                raise InvalidInput(
+                    f"{who} has parameters {jax.tree_util.keystr(path)} of type {leaf.dtype}, but"
+                    " all must be floating point; keep other numbers in `apply`."
+                )
+        two = jax.ShapeDtypeStruct((2, *input_shape), jnp.float32)
+        try:
+            found = jax.eval_shape(self.apply, parameters, two)
+        except Exception as error:
+            raise InvalidInput(
+                f"{who} fails on inputs of shape {two.shape} ({_said(error)})."
+            ) from error
+        wanted = (outputs, 2) if self.class_major else (2, outputs)
+        if not isinstance(found, jax.ShapeDtypeStruct):
+            raise InvalidInput(
+                f"{who} gives {type(found).__name__}, but must give one array of shape {wanted} for"
+                " 2 samples."
+            )
+        if found.shape != wanted:
+            raise InvalidInput(
+                f"{who} gives outputs of shape {found.shape} for 2 samples of shape {input_shape},"
+                f" but must give {wanted}."
+            )
+        if not jnp.issubdtype(found.dtype, jnp.floating):
+            raise InvalidInput(
+                f"{who} gives outputs of type {found.dtype}, but they must be floating point."
+            )
 
     def vector(self, key: Any) -> Vector:
         """Fresh parameters as a point of R^d."""
@@ -87,6 +124,12 @@ class Model:
         """Outputs as (batch, classes), whichever way the model computes them."""
         out = self.apply(parameters, x)
         return out.T if self.class_major else out
+
+
+def _said(error: Exception) -> str:
+    """What an error of somebody else's code says, in one line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0].rstrip(".:") if lines else type(error).__name__
 
 
 MODELS: dict[str, type[ModelSpec]] = {}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from coterie.core.errors import InvalidInput
 from coterie.core.options import option
@@ -59,30 +61,44 @@ class Linear(ModelSpec):
         )
 
 
+def _widths(given: Any) -> list[int]:
+    """The widths of hidden layers, given as text, as a list or as one number."""
+    widths: list[int] = []
+    if isinstance(given, str):
+        with contextlib.suppress(ValueError):
+            widths = [int(width) for width in given.split(",")]
+    else:
+        parts = list(given) if isinstance(given, (list, tuple, np.ndarray)) else [given]
+        if all(isinstance(p, (int, np.integer)) and not isinstance(p, bool) for p in parts):
+            widths = [int(p) for p in parts]
+    if not widths or min(widths) < 1:
+        raise InvalidInput(
+            f"mlp.hidden is {given!r}, but must be whole numbers ≥ 1, as text with commas between"
+            ' or as a list, e.g. "100,100" or [100, 100].'
+        )
+    return widths
+
+
 @model_spec("mlp")
 class Perceptron(ModelSpec):
     """Fully connected layers with ReLU between them; `hidden` gives their widths, e.g. "100" or
-    "100,100".
+    [100, 100].
     """
 
-    hidden: str = option("100", 'widths of the hidden layers, e.g. "100" or "100,100"')
+    hidden: str | list[int] = option(
+        "100", 'widths of the hidden layers, e.g. "100", "100,100" or [100, 100]'
+    )
     l2: float = option(0.0, "weight of (l2/2)‖w‖² in the loss; 0: none", low=0)
 
-    def widths(self) -> list[int]:
-        try:
-            widths = [int(w) for w in self.hidden.split(",")]
-        except ValueError:
-            widths = [0]
-        if min(widths) < 1:
-            raise InvalidInput(
-                f"mlp.hidden is {self.hidden!r}, but must be whole numbers ≥ 1 with commas between,"
-                ' e.g. "100,100".'
-            )
-        return widths
+    def __post_init__(self) -> None:
+        # A list is kept as text, the only form that configs and fingerprints know.
+        widths = _widths(self.hidden)
+        if not isinstance(self.hidden, str):
+            object.__setattr__(self, "hidden", ",".join(map(str, widths)))
+        super().__post_init__()
 
-    def validate(self) -> None:
-        if isinstance(self.hidden, str):
-            self.widths()
+    def widths(self) -> list[int]:
+        return _widths(self.hidden)
 
     def build(self, input_shape: tuple[int, ...], outputs: int) -> Model:
         sizes = [math.prod(input_shape), *self.widths(), outputs]

@@ -105,6 +105,12 @@ def _needs_test_data(federation: Federation) -> None:
             f"{federation.name!r} has no test data, so methods cannot be compared on it; give it a"
             " test share > 0."
         )
+    if federation.clients < 2:
+        name = "".join(f" ({str(n)!r})" for n in federation.facts.get("clients", ()))
+        raise InvalidInput(
+            f"{federation.name!r} has a single client{name}, which has nobody to learn with, so"
+            " there is nothing to compare; it must have at least 2."
+        )
 
 
 def _score_name(federation: Federation) -> str:

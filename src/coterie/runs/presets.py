@@ -4,12 +4,12 @@ table.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from coterie.core.errors import InvalidInput
-from coterie.data.base import get_source
+from coterie.core.errors import InvalidInput, listed, notice, unknown
+from coterie.methods.base import METHODS
 from coterie.models.build import build_model
 from coterie.runs.experiment import Experiment
 
@@ -41,15 +41,11 @@ def demo_experiment(rounds: int = 60, seeds: Iterable[int] = (0,)) -> Experiment
     )
 
 
-def own_data(
-    path: Path, client: str | None, target: str | None, methods: list[str] | None = None
-) -> dict[str, Any]:
-    """The config that compares the default methods on a table with a client column, or on a folder
-    with a table per client.
+def own_data(path: Path, client: str | None, target: str | None) -> dict[str, Any]:
+    """The config of a comparison on a table with a client column, or on a folder with a table per
+    client.
 
-    The coupling of the graph methods follows the number of clients, so that mixing is stable: η ‖L‖
-    μR = ½ on the complete graph, at most η = 0.03; FedU is there with a tenth of it too, and the
-    answer picks among all by validation data.
+    Nothing is read yet, so that settings can still change it; `with_methods` completes it.
     """
     if target is None:
         raise InvalidInput(
@@ -68,10 +64,57 @@ def own_data(
                 f"{str(path)!r} is your own table: say which column names the client with --client."
             )
         data = {"name": "table", "path": str(path), "client": client, "target": target}
-    federation = get_source(data["name"], {k: v for k, v in data.items() if k != "name"}).load(0)
+    return {
+        "name": path.stem,
+        "data": data,
+        "model": "mlr",
+        "training": {"rounds": 60, "eval_every": 10, "batch_size": 20},
+    }
+
+
+def with_methods(config: dict[str, Any], methods: Sequence[str] | None = None) -> dict[str, Any]:
+    """The config with the default methods, or those named, in settings that suit its data and its
+    model.
+
+    `[method]` with a name is the only method; without one its options are those of all methods that
+    have them. `[methods.NAME]` holds options of one of them; a list of methods is taken as it is.
+    """
+    config = dict(config)
+    common, given = config.pop("method", {}), config.pop("methods", {})
+    if not isinstance(common, (str, dict)):
+        raise InvalidInput(f"method is {common!r}, but must be a name or a table of options.")
+    common = {"name": common} if isinstance(common, str) else dict(common)
+    single = common.pop("name", None)
+    if methods and (single is not None or isinstance(given, list)):
+        key = "method.name" if single is not None else "methods"
+        raise InvalidInput(f"both --method and {key} name methods; give one of them.")
+    if not isinstance(given, (dict, list)):
+        raise InvalidInput(
+            f"methods is {given!r}, but must be a list of methods, or tables of their options."
+        )
+    defaults = _defaults(Experiment.from_config(config))
+    if isinstance(given, list):
+        tables = [dict(m) if isinstance(m, dict) else {"name": m} for m in given]
+    else:
+        names = [single] if single is not None else list(methods or defaults)
+        tables = [{"name": m.split(",")[0], **defaults.get(m, {})} for m in names]
+        _set_some(tables, given)
+    _set_all(tables, common)
+    distinct = [m for i, m in enumerate(tables) if m not in tables[:i]]
+    return config | {"methods": distinct}
+
+
+def _defaults(experiment: Experiment) -> dict[str, dict[str, Any]]:
+    """What is compared on somebody's own data.
+
+    The coupling of the graph methods follows the number of clients, so that mixing is stable: η ‖L‖
+    μR = ½ on the complete graph, at most η = 0.03; FedU is there with a tenth of it too, and the
+    answer picks among all by validation data.
+    """
+    federation = experiment.federation()
     eta = min(0.03, 0.5 / federation.clients)
-    dsub = max(1, min(50, build_model("mlr", federation.shape).parameters() // 2))
-    defaults: dict[str, dict[str, Any]] = {
+    dsub = max(1, min(50, build_model(experiment.model, federation.shape).parameters() // 2))
+    return {
         "local": {},
         "fedavg": {},
         "pfedme": {**INNER, "lam": 5.0, "lr": 0.3, "personal_lr": 0.05},
@@ -87,10 +130,39 @@ def own_data(
         },
         "graph-proj": {"eta": eta, "dsub": dsub},
     }
-    return {
-        "name": path.stem,
-        "data": data,
-        "model": "mlr",
-        "training": {"rounds": 60, "eval_every": 10, "batch_size": 20},
-        "methods": [{"name": m.split(",")[0], **defaults.get(m, {})} for m in methods or defaults],
-    }
+
+
+def _set_some(tables: list[dict[str, Any]], given: dict[str, Any]) -> None:
+    """Options of the methods that are named."""
+    for name, options in given.items():
+        if not isinstance(options, dict):
+            raise InvalidInput(f"methods.{name} is {options!r}, but must be a table of options.")
+        mine = [m for m in tables if m["name"] == name]
+        if not mine:
+            names = listed(dict.fromkeys(m["name"] for m in tables), most=9)
+            raise InvalidInput(
+                f"methods.{name} is given, but that is none of the methods compared: {names}."
+            )
+        for m in mine:
+            m |= options
+
+
+def _set_all(tables: list[dict[str, Any]], common: dict[str, Any]) -> None:
+    """Options of all methods that have them; who lacks one is said."""
+    for m in tables:
+        if not isinstance(m.get("name"), str) or m["name"] not in METHODS:
+            raise unknown("the method", m.get("name"), METHODS)
+    options = {m["name"]: METHODS[m["name"]].public() for m in tables}
+    for key, value in common.items():
+        having = [name for name in options if key in options[name]]
+        if not having:
+            known = {k for public in options.values() for k in public}
+            raise unknown("the option of the methods,", key, known)
+        if len(having) < len(options):
+            notice(
+                f"method.{key} is set in {listed(having, most=9)} only, since the other methods do"
+                " not have it."
+            )
+        for m in tables:
+            if m["name"] in having:
+                m[key] = value

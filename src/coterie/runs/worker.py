@@ -14,6 +14,7 @@ import signal
 import sys
 import threading
 import tomllib
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -51,12 +52,13 @@ def main() -> None:
 
     use_users_cache()
 
-    from coterie.core.errors import CoterieError
+    from coterie.core.errors import CoterieError, Notice
     from coterie.engine.simulate import Simulator, Snapshot
     from coterie.runs.experiment import Experiment
     from coterie.runs.grid import Planned, describe
     from coterie.runs.run import Interrupted
 
+    warnings.simplefilter("ignore", Notice)  # said by the command, which read the data first
     note = ""
 
     def progress(simulator: Simulator, snapshot: Snapshot | None) -> None:
