@@ -19,7 +19,7 @@ from coterie.deploy.keys import authority as keys
 from coterie.deploy.plan import Plan
 from coterie.deploy.ports import free_ports
 from coterie.deploy.zenoh.net import Net, Place, packed
-from coterie.runs.run import tensors
+from coterie.runs.export import tensors
 
 WELL = dict.fromkeys(NAMES, 0)
 GO_ON = {"on_missing": "go-on", "patience": 6.0, "staleness": 2, "give_up": 300.0}

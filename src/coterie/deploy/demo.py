@@ -35,7 +35,7 @@ from coterie.deploy.ports import free_port, free_ports
 from coterie.deploy.site import save_own
 from coterie.engine.simulate import Simulator, drive
 from coterie.report.units import bytes_text
-from coterie.runs.run import tensors
+from coterie.runs.export import tensors
 
 Say = Callable[[str], None]
 HUB_METHODS: dict[str, dict[str, Any]] = {

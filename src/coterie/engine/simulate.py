@@ -30,7 +30,7 @@ from coterie.channel.link import HEADER
 from coterie.core.compilation import Compilations
 from coterie.core.errors import Diverged, InvalidInput
 from coterie.core.ledger import Hearing, Ledger
-from coterie.core.randomness import Role, shuffled, stream
+from coterie.core.randomness import Role, stream
 from coterie.core.vector import Vector
 from coterie.coupling.graph import Graph, complete
 from coterie.data.federation import Federation
@@ -105,7 +105,7 @@ class Simulator:
         self.training, self.federation = training, federation
         self.channel = get_channel(channel) if isinstance(channel, str) else channel
         self.everybody, self.attack = federation, attack
-        self.members, self.held_out = _hold_out(federation, training)
+        self.members, self.held_out = training.hold_out(federation)
         if len(self.held_out):
             self.federation = federation.subset(self.members)
             graph = (
@@ -517,23 +517,6 @@ class Simulator:
             return jax.vmap(lambda client, row: self._models(client, row)[view])(
                 everyone, self.store.gather(everyone)
             ).map(np.asarray)
-
-
-def _hold_out(
-    federation: Federation, training: Training
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The clients that train and those that are held out as newcomers: the same for every method
-    and seed, so that comparisons are paired.
-    """
-    n, out = federation.clients, training.held_out
-    if out >= n:
-        raise InvalidInput(
-            f"training.held_out is {out}, but must be at most {n - 1}: somebody has to train."
-        )
-    drawn = (
-        np.asarray(shuffled(0, Role.NEWCOMERS, n), np.int64)[:out] if out else np.zeros(0, np.int64)
-    )
-    return np.setdiff1d(np.arange(n), drawn), np.sort(drawn)
 
 
 _cohort = jax.jit(engine_rounds.round_cohort, static_argnums=(0,))

@@ -1,5 +1,7 @@
 """A process that does runs as it is told on its standard input, a line of JSON each; see `grid`.
 
+It is called with the cores to use and the files to import (`--import`).
+
 When its input closes, it stops: at once if it has nothing to do, after a checkpoint if it is at
 work. So it does not outlive a command that was killed.
 """
@@ -51,11 +53,16 @@ def main() -> None:
 
     use_users_cache()
 
+    from coterie.core import plugins
     from coterie.core.errors import CoterieError
     from coterie.engine.simulate import Simulator, Snapshot
     from coterie.runs.experiment import Experiment
     from coterie.runs.grid import Planned, describe
     from coterie.runs.run import Interrupted
+
+    # A file that fails here did well in the command; then the first run says what it lacks.
+    with contextlib.suppress(CoterieError):
+        plugins.load([Path(file) for file in sys.argv[2:]], lambda sentence: None)
 
     note = ""
 
