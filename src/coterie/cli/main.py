@@ -26,11 +26,15 @@ app = typer.Typer(
         " [b]coterie list[/b]; read about a method with [b]coterie show fedu[/b]."
     ),
 )
-for function in (train.demo, train.run, train.resume, train.compare, train.attack):
-    app.command()(function)
+app.command()(train.demo)
+app.command()(train.run)
+app.command()(train.resume)
+app.command()(train.compare)
+app.command()(train.attack)
 app.command("list")(look.list_)
-for function in (look.show, models.export, models.adapt):
-    app.command()(function)
+app.command()(look.show)
+app.command()(models.export)
+app.command()(models.adapt)
 app.add_typer(data.app, name="data")
 app.add_typer(keys.keys_app, name="keys")
 app.add_typer(hub.hub_app, name="hub")
@@ -83,6 +87,14 @@ def main() -> None:
                 style="red",
                 highlight=False,
                 markup=False,
+                soft_wrap=True,
+            )
+            sys.exit(2)
+        if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
+            err.print(
+                "coterie: this takes more memory than there is; lower training.batch_size,"
+                " training.clients_at_once or training.eval_at_once.",
+                style="red",
                 soft_wrap=True,
             )
             sys.exit(2)

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.adversary import Attack, Threat, draw_liars
-from coterie.channel import PLAIN, Channel, get_channel
+from coterie.channel import PLAIN, Channel
 from coterie.channel.codec import size_of
 from coterie.channel.link import HEADER
 from coterie.core.compilation import Compilations
@@ -35,13 +35,25 @@ from coterie.core.vector import Vector
 from coterie.coupling.graph import Graph, complete
 from coterie.data.federation import Federation
 from coterie.engine import rounds as engine_rounds
+from coterie.engine.arguments import (
+    as_attack,
+    as_channel,
+    as_federation,
+    as_graph,
+    as_list,
+    as_method,
+    as_model,
+    as_seeds,
+    as_training,
+    check_batch,
+)
 from coterie.engine.evaluate import Scores, evaluate, hold
 from coterie.engine.rounds import Coupled, Data, Log, Row, Spec
 from coterie.engine.side_by_side import side_by_side
 from coterie.engine.store import DeviceStore, HostStore, make_store
 from coterie.engine.training import Training
-from coterie.methods.base import Condition, Facts, Method, get_method
-from coterie.models.base import Model, ModelSpec, get_model
+from coterie.methods.base import Condition, Facts, Method
+from coterie.models.base import Model, ModelSpec
 from coterie.models.objective import Learner
 
 BLOCK = 50
@@ -56,16 +68,10 @@ def _built(spec: ModelSpec, input_shape: tuple[int, ...], outputs: int) -> Model
 
 def build_model(model: Model | ModelSpec | str, federation: Federation) -> Model:
     """A model for a federation: by name, by options, or as it is."""
-    if isinstance(model, str):
-        model = get_model(model)
+    model = as_model(model)
     if isinstance(model, Model):
         model.check(federation.input_shape, federation.outputs, federation.task)
         return model
-    if not isinstance(model, ModelSpec):
-        raise InvalidInput(
-            f"the model is {type(model).__name__}, but must be a name, a Model(init, apply) or one"
-            " of the shipped models."
-        )
     l2 = float(getattr(model, "l2", 0.0))
     plain = model.replace(l2=0.0) if "l2" in model.public() else model
     built = dataclasses.replace(_built(plain, federation.input_shape, federation.outputs), l2=l2)
@@ -102,8 +108,10 @@ class Simulator:
         channel: Channel | str = PLAIN,
         attack: Attack | None = None,
     ) -> None:
-        self.training, self.federation = training, federation
-        self.channel = get_channel(channel) if isinstance(channel, str) else channel
+        asked, federation, model = as_method(method), as_federation(federation), as_model(model)
+        training, graph, attack = as_training(training), as_graph(graph), as_attack(attack)
+        self.training, self.federation, self.channel = training, federation, as_channel(channel)
+        check_batch(training, federation)
         self.everybody, self.attack = federation, attack
         self.members, self.held_out = training.hold_out(federation)
         if len(self.held_out):
@@ -114,7 +122,6 @@ class Simulator:
                 else None
             )
         self.model = build_model(model, federation)
-        asked = get_method(method) if isinstance(method, str) else method
         if asked.needs_exact and not self.channel.lossless:
             raise InvalidInput(
                 f"the channel is {self.channel.name!r}, but {asked.name} needs its messages as they"
@@ -647,7 +654,7 @@ def simulate_many(
     methods with one seed, or as many of both (paired) are allowed. Needs the store "device". The
     results are those of `simulate`, one by one, to rounding.
     """
-    methods, seeds = list(methods), list(seeds)
+    methods, seeds = as_list("methods", methods, "[FedU()]"), as_seeds(seeds)
     count = max(len(methods), len(seeds))
     if not methods or not seeds or len(methods) not in (1, count) or len(seeds) not in (1, count):
         raise InvalidInput(

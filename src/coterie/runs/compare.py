@@ -16,9 +16,10 @@ from coterie.core.files import make_folder, write_text
 from coterie.core.options import Options
 from coterie.coupling.graph import Graph
 from coterie.data.federation import Federation, warn_without_test
+from coterie.engine.arguments import as_contender, as_federation, as_list, as_model, as_seeds
 from coterie.engine.simulate import simulate
 from coterie.engine.training import Training
-from coterie.methods.base import Method, get_method
+from coterie.methods.base import Method
 from coterie.methods.local import Local, equal_compute
 from coterie.models.base import Model, ModelSpec
 from coterie.report.comparison import Comparison, Entry
@@ -173,16 +174,13 @@ def compare(
     >>> [row.label for row in table.rows()]
     ['Local', 'FedU']
     """
-    _needs_test_data(federation)
-    pairs = [m if isinstance(m, tuple) else (m, PLAIN) for m in methods]
-    chosen = [
-        Contender(get_method(m) if isinstance(m, str) else m, channel) for m, channel in pairs
-    ]
-    if not chosen or not seeds:
-        raise InvalidInput(
-            f"a comparison needs at least 1 method and 1 seed, but got {len(chosen)} and"
-            f" {len(list(seeds))}."
-        )
+    _needs_test_data(as_federation(federation))
+    chosen = [Contender(*as_contender(m)) for m in as_list("methods", methods, '["fedu"]')]
+    seeds, model = as_seeds(seeds), as_model(model)
+    if not chosen:
+        raise InvalidInput("methods is empty, but a comparison needs at least 1.")
+    if len(set(seeds)) < len(seeds):
+        raise InvalidInput(f"seeds is {seeds}, but must name each seed once.")
     labelled, partner = with_locals(
         chosen, Training.from_config(training).cohort_size(federation) == federation.clients
     )
