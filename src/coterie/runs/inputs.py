@@ -68,7 +68,8 @@ def _noted(folder: Path) -> dict[str, Any]:
         found = json.loads((folder / FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    whole = isinstance(found, dict) and {"data", "files", "imports"} <= set(found)
+    return found if whole else {}
 
 
 def changed(folder: Path, experiment: Experiment) -> str:

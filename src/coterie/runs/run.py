@@ -22,7 +22,7 @@ import numpy as np
 from coterie.core import plugins
 from coterie.core.compilation import Compilations
 from coterie.core.errors import CoterieError, Diverged, InvalidInput
-from coterie.core.files import locked, make_folder, write_json, write_text
+from coterie.core.files import locked, make_folder, reading_tables, write_json, write_text
 from coterie.core.options import as_written
 from coterie.engine.simulate import Progress, Simulator, drive
 from coterie.network.model import Dropping
@@ -315,17 +315,22 @@ def _carry_on(
                     _interrupted(folder, simulator)
         except Diverged as error:
             records.write(simulator.t)
-            records.join()
+            _join(records)
             write_json(
                 folder / "status.json",
                 {"finished": False, "diverged": str(error), "round": error.round},
             )
             raise
-    records.join()
+    _join(records)
     write_json(folder / "status.json", {"finished": True, "rounds": simulator.t})
     shutil.rmtree(folder / "parts", ignore_errors=True)
     (folder / "store.scratch").unlink(missing_ok=True)
     return Finished(folder, simulator, time.perf_counter() - begun, compilations.seconds)
+
+
+def _join(records: Records) -> None:
+    with reading_tables(records.parts, f"start the run in {str(records.run)!r} anew"):
+        records.join()
 
 
 def _interrupted(folder: Path, simulator: Simulator) -> None:
