@@ -24,7 +24,10 @@ def flat(
     view: str | None = None,
     **more: Any,
 ) -> NDArray[Any]:
-    result = coterie.simulate(method, federation, "mlr", graph=graph, **{**BASE, **more})
+    options = {**BASE, **more}
+    if options.get("sampling") == "full":
+        del options["batch_size"]
+    result = coterie.simulate(method, federation, "mlr", graph=graph, **options)
     return np.concatenate(
         [leaf.reshape(len(leaf), -1) for leaf in result.simulator.all_models(view).leaves], axis=1
     )

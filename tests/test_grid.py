@@ -23,6 +23,7 @@ from coterie.runs import run as runs
 from coterie.runs.attack import attack_into
 from coterie.runs.compare import compare_into
 from coterie.runs.experiment import Experiment
+from coterie.runs.export import export
 from coterie.runs.grid import Board, Planned, _Crew, _shares_of_cores
 
 quiet = lambda sentence: None
@@ -93,7 +94,7 @@ def test_dropped_models_leave_the_scores_and_are_not_looked_for(tmp_path: Path) 
     chosen = experiment(FEDU)
     kept = compare_into(chosen, tmp_path, say=quiet)
     run = next((tmp_path / "runs").glob("fedu*"))
-    assert runs.export(run, [0], tmp_path / "models", say=quiet)
+    assert export(run, [0], tmp_path / "models", say=quiet)
     scores = written(tmp_path)
     dropped = compare_into(
         chosen, tmp_path, say=quiet, keep_models=False
@@ -104,7 +105,7 @@ def test_dropped_models_leave_the_scores_and_are_not_looked_for(tmp_path: Path) 
         o.last().tolist() for e in dropped.entries for o in e.outcomes
     ]
     for look in (
-        lambda: runs.export(run, [0], tmp_path / "models", say=quiet),
+        lambda: export(run, [0], tmp_path / "models", say=quiet),
         lambda: runs.resume(run, say=quiet),
     ):
         with pytest.raises(

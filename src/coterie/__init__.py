@@ -108,8 +108,9 @@ def __dir__() -> list[str]:
 def load(name: str, *, seed: int = 0, **options: Any) -> "Federation":
     """A built-in federation by name, e.g. `load("digits", clients=20)`."""
     from coterie.data import get_source
+    from coterie.data.arguments import as_seed
 
-    return get_source(name, options).load(seed)
+    return get_source(name, options).load(as_seed(seed))
 
 
 __all__ = [

@@ -4,12 +4,14 @@ on hand-made numbers.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from coterie import InvalidInput
 from coterie.adversary import draw_liars, get_attack
 from coterie.report.attacked import attack_markdown, cell_text
 from coterie.report.fairness import Fairness, correlation, entropy, jain
@@ -117,3 +119,47 @@ def test_fairness_on_hand_made_numbers() -> None:
     assert f.entropy == pytest.approx(-(np.log(1 / 3) / 3 + 2 / 3 * np.log(2 / 3)) / np.log(3))
     assert np.isnan(correlation(np.ones(3), np.arange(3.0)))
     assert jain(np.zeros(3)) == entropy(np.zeros(3)) == 1.0
+
+
+def test_with_clients_held_out_the_liars_are_those_of_the_runs(tmp_path: Path) -> None:
+    """They are drawn among those that train: the grid must leave out the very same clients."""
+    chosen = Experiment.from_config(
+        {
+            "data": {"name": "digits", "clients": 8},
+            "training": {"rounds": 2, "eval_every": 2, "batch_size": 8, "held_out": 3},
+            "method": {"name": "fedavg", "local_steps": 1},
+        }
+    )
+    attack = get_attack("same-value")
+    grid = attack_into(chosen, [attack], [0.4], tmp_path, say=lambda s: None)
+    unharmed, attacked = (
+        tmp_path / "runs" / "fedavg" / name for name in ("unharmed-seed0", "same-value-0.4-seed0")
+    )
+    liars = json.loads((attacked / "liars.json").read_text())
+    assert len(liars) == 2
+
+    def honest(run: Path) -> float:
+        rows = pq.read_table(run / "clients.parquet", filters=[("split", "=", "test")]).to_pylist()
+        last = [r["score"] for r in rows if r["round"] == 2 and r["client"] not in liars]
+        assert len(last) == 3
+        return float(np.mean(last))
+
+    cell = grid.cells["FedAvg", "same-value", 0.4]
+    assert cell.scores == (pytest.approx(honest(attacked)),)
+    assert cell.change == pytest.approx(honest(attacked) - honest(unharmed))
+
+
+@pytest.mark.parametrize(
+    ("attacks", "fractions", "sentence"),
+    [
+        (["same-value", "same-value"], [0.2], "the attack same-value is given twice"),
+        (["same-value"], [0.2, 0.2], "the fraction 0.2 is given twice"),
+    ],
+)
+def test_the_same_cell_twice_is_refused(
+    tmp_path: Path, attacks: list[str], fractions: list[float], sentence: str
+) -> None:
+    chosen = Experiment.from_config({"data": {"name": "digits", "clients": 8}, "method": "fedavg"})
+    with pytest.raises(InvalidInput, match=sentence):
+        attack_into(chosen, [get_attack(a) for a in attacks], fractions, tmp_path / "never")
+    assert not (tmp_path / "never").exists()

@@ -83,9 +83,9 @@ def test_evaluation_changes_nothing_and_costs_nothing(ragged: Federation) -> Non
 
 def test_regression_scores_are_negated_mean_squared_errors() -> None:
     fed = coterie.load("linear", clients=3, samples=5, dimension=2, test_samples=4)
-    result = coterie.simulate(
-        coterie.Local(lr=0.1, local_steps=2), fed, "linear", **{**RUN, "sampling": "full"}
-    )
+    options = {**RUN, "sampling": "full"}
+    del options["batch_size"]
+    result = coterie.simulate(coterie.Local(lr=0.1, local_steps=2), fed, "linear", **options)
     assert set(result.snapshots[-1].scores) == {"test"}, "there is no validation split here"
     for k in range(3):
         x, y = fed.test.client(k)

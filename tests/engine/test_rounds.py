@@ -69,6 +69,7 @@ def test_who_trains_in_pfedme(trains: str, ragged: Federation) -> None:
 def test_the_merge_counts_the_sampled_clients_as_asked(weighting: str, ragged: Federation) -> None:
     """One exact step each from w: the hub's mean of w − μ∇f_k(w) over the cohort, by hand."""
     options = {**RUN, "sampling": "full", "cohort": 3, "seed": 2}
+    del options["batch_size"]
     lr, beta = 0.2, 0.7
     simulator = coterie.Simulator(
         coterie.FedAvg(lr=lr, local_steps=1, weighting=weighting, beta=beta),

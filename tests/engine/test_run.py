@@ -19,6 +19,7 @@ from safetensors.numpy import load_file
 from coterie import METHODS, Diverged, InvalidInput
 from coterie.runs import run as runs
 from coterie.runs.experiment import Experiment
+from coterie.runs.export import export
 
 SIGKILLED = -signal.SIGKILL
 
@@ -68,7 +69,7 @@ def tables(folder: Path) -> dict[str, list]:
 
 
 def models(folder: Path, out: Path) -> dict[str, dict[str, np.ndarray]]:
-    return {p.name: load_file(p) for p in runs.export(folder, None, out, say=quiet)}
+    return {p.name: load_file(p) for p in export(folder, None, out, say=quiet)}
 
 
 def same_bits(a: dict, b: dict) -> bool:
@@ -288,23 +289,23 @@ def test_the_folder_runs_again_from_its_own_config(tmp_path: Path) -> None:
 
 def test_export_of_one_client_and_of_all(tmp_path: Path) -> None:
     finished = runs.start(SMALL, tmp_path / "run", say=quiet)
-    (path,) = runs.export(tmp_path / "run", [3], tmp_path / "one.safetensors", say=quiet)
+    (path,) = export(tmp_path / "run", [3], tmp_path / "one.safetensors", say=quiet)
     mine = finished.simulator.models(3)["personal"].tree
     loaded = load_file(path)
     assert {k: v.tobytes() for k, v in loaded.items()} == {
         k: np.asarray(v).tobytes() for k, v in mine.items()
     }
-    assert len(runs.export(tmp_path / "run", None, tmp_path / "all", say=quiet)) == 6
+    assert len(export(tmp_path / "run", None, tmp_path / "all", say=quiet)) == 6
     with pytest.raises(InvalidInput, match="client is 6, but must be from 0 to 5"):
-        runs.export(tmp_path / "run", [6], tmp_path / "none", say=quiet)
+        export(tmp_path / "run", [6], tmp_path / "none", say=quiet)
     with pytest.raises(InvalidInput, match="view is 'global'"):
-        runs.export(tmp_path / "run", [0], tmp_path / "none", view="global", say=quiet)
+        export(tmp_path / "run", [0], tmp_path / "none", view="global", say=quiet)
 
 
 def test_exports_load_in_pytorch(tmp_path: Path) -> None:
     torch = pytest.importorskip("safetensors.torch", reason="PyTorch is an extra")
     runs.start(SMALL, tmp_path / "run", say=quiet)
-    (path,) = runs.export(tmp_path / "run", [0], tmp_path / "one.safetensors", say=quiet)
+    (path,) = export(tmp_path / "run", [0], tmp_path / "one.safetensors", say=quiet)
     assert {k: tuple(v.shape) for k, v in torch.load_file(path).items()} == {
         "w": (10, 64),
         "b": (10,),

@@ -93,7 +93,10 @@ def test_it_is_fedu_on_the_complete_graph_with_weights_1_over_n(
         "precision": "float64",
         **({"sampling": "full"} if epochs else {"batch_size": 4}),
     }
-    steps: dict[str, Any] = {"lr": 0.1, "local_steps": 3, "local_epochs": epochs}
+    steps: dict[str, Any] = {
+        "lr": 0.1,
+        **({"local_epochs": epochs} if epochs else {"local_steps": 3}),
+    }
     flat = lambda result: np.concatenate(
         [v.reshape(5, -1) for v in result.simulator.all_models().leaves], 1
     )

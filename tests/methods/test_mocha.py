@@ -36,8 +36,8 @@ def run(method: Mocha, federation: Federation, rounds: int, **more: Any) -> Resu
         model,
         rounds=rounds,
         eval_every=rounds,
-        batch_size=4,
         precision="float64",
+        **({} if "sampling" in more else {"batch_size": 4}),
         **more,
     )
 

@@ -34,9 +34,8 @@ def facts(federation: Federation) -> tuple[NDArray[np.float64], NDArray[np.float
 def trained(
     method: Method, federation: Federation, model: Any = "mlr", **training: Any
 ) -> Simulator:
-    options = Training.from_config(
-        {"rounds": 4, "batch_size": 4, "precision": "float64", **training}
-    )
+    batch = {} if training.get("sampling") == "full" else {"batch_size": 4}
+    options = Training.from_config({"rounds": 4, **batch, "precision": "float64", **training})
     simulator = Simulator(method, federation, model, options)
     simulator.template = simulator.template.map(
         np.array

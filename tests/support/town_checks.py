@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from coterie.deploy.plan import Plan
-from coterie.runs.run import tensors
+from coterie.runs.export import tensors
 from tests.support.peering import NAMES, Town, in_order, simulated, the_digits
 
 WELL = dict.fromkeys(NAMES, 0)

@@ -75,6 +75,9 @@ class Sparse(Channel):
         static=True,
     )
 
+    def unused(self) -> dict[str, str]:
+        return {} if self.k is None else {"share": f"{self.name}.k is {self.k}"}
+
     def downward(self) -> Channel:
         return self if self.down_share is None else self.replace(share=self.down_share, k=None)
 

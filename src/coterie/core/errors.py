@@ -84,6 +84,21 @@ class Diverged(CoterieError, ArithmeticError):
         super().__init__(f"{method} diverged in round {round_}: NaN or infinity {where}{why}.")
 
 
+def shown(value: object) -> str:
+    """A value for a sentence: as it is written, or what kind of thing it is when that is long.
+
+    >>> shown(0.5), shown("fedu"), shown(int), shown([0] * 1000)
+    ('0.5', "'fedu'", 'the class int', 'a list')
+    """
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    text = repr(value)
+    if len(text) <= 60 and "\n" not in text and not text.startswith("<"):
+        return text
+    name = type(value).__name__
+    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
+
+
 def nearest(name: str, allowed: Iterable[str]) -> str:
     """`; did you mean 'pfedme'?` when one of the allowed names is close, else an empty string."""
     allowed = list(allowed)

@@ -7,6 +7,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from safetensors import SafetensorError
 
 from coterie.core.errors import InvalidInput
 
@@ -31,6 +33,9 @@ def writing(path: Path) -> Iterator[Path]:
         temporary.replace(path)
     except OSError as error:
         raise InvalidInput(f"{path} cannot be written: {error.strerror or error}.") from None
+    except SafetensorError as error:  # it wraps what the system says, e.g. that the disk is full
+        told = re.search(r'message: "([^"]*)"', str(error))
+        raise InvalidInput(f"{path} cannot be written: {told[1] if told else error}.") from None
     finally:
         temporary.unlink(missing_ok=True)
     with contextlib.suppress(OSError):
@@ -67,8 +72,36 @@ def read_arrays(path: Path, what: str) -> dict[str, Any]:
         with stored:
             return {key: stored[key] for key in stored.files}
     except Exception as error:  # zip, zlib, numpy and the file system each have their own
-        why = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
-        raise InvalidInput(f"{what} {str(path)!r} cannot be read: {why}.") from None
+        raise InvalidInput(f"{what} {str(path)!r} cannot be read: {_why(error)}.") from None
+
+
+@contextlib.contextmanager
+def reading_tables(folder: Path, remedy: str) -> Iterator[None]:
+    """Turns what damaged tables and JSON files of a folder raise into one sentence, which names the
+    file that cannot be read.
+    """
+    try:
+        yield
+    except (pa.ArrowException, OSError, KeyError, IndexError, TypeError, ValueError) as error:
+        if isinstance(error, InvalidInput):
+            raise
+        broken = [path.name for path in sorted(folder.glob("*.parquet")) if not _sound(path)]
+        what = f"its {broken[0]} is cut short or damaged" if broken else _why(error)
+        raise InvalidInput(
+            f"the folder {str(folder)!r} cannot be read: {what}; {remedy}."
+        ) from None
+
+
+def _sound(path: Path) -> bool:
+    try:
+        pq.read_table(path)
+    except (pa.ArrowException, OSError, ValueError):
+        return False
+    return True
+
+
+def _why(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
 
 
 def digest(path: Path) -> str:

@@ -7,21 +7,38 @@ to tell JAX which fields are traced (floats) and which are static (loop lengths,
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import dataclasses
+import functools
 import inspect
 import math
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import jax
 import numpy as np
 
 from coterie.core import pytree as trees
 from coterie.core import schedule
-from coterie.core.errors import InvalidInput, unknown
+from coterie.core.errors import InvalidInput, shown, unknown
 
 T = typing.TypeVar("T")
+_written = contextvars.ContextVar("written", default=False)
+
+
+@contextlib.contextmanager
+def as_written() -> Iterator[None]:
+    """For configs that a program wrote: earlier versions wrote every option, used or not, so one
+    that is without effect was not asked for by anybody.
+    """
+    token = _written.set(True)
+    try:
+        yield
+    finally:
+        _written.reset(token)
 
 
 def option(
@@ -154,7 +171,7 @@ def declared(cls: type) -> dict[str, Declared]:
 def check(owner: str, d: Declared, value: Any) -> Any:
     """Return the value, converted where that is safe (1 → 1.0), or raise one sentence."""
     field = f"{owner}.{d.name}" if owner else d.name
-    bad = InvalidInput(f"{field} is {value!r}, but must be {d.allowed}.")
+    bad = InvalidInput(f"{field} is {shown(value)}, but must be {d.allowed}.")
     if value is None:
         if d.optional:
             return None
@@ -265,13 +282,38 @@ class Options:
             if isinstance(value, np.generic):
                 value = value.item()
             if isinstance(value, (list, tuple, set, bytes, complex)):
-                raise InvalidInput(f"{self.name}.{d.name} is {value!r}, but must be {d.allowed}.")
+                raise InvalidInput(
+                    f"{self.name}.{d.name} is {shown(value)}, but must be {d.allowed}."
+                )
             if value is None or isinstance(value, (bool, int, float, str, dict, schedule.Schedule)):
                 object.__setattr__(self, d.name, check(self.name, d, value))
         self.validate()
 
     def validate(self) -> None:
         """Rules between several options; called with tracers too, so check only what is static."""
+
+    def unused(self) -> dict[str, str]:
+        """The options that others leave without effect, each with the reason, as in
+        `{"batch_size": 'training.sampling is "full"'}`.
+
+        Who gives one of these is refused; `to_config` leaves them out. Called with tracers too.
+        """
+        return {}
+
+    def _refuse(self, given: typing.Iterable[str]) -> None:
+        """Refuse what somebody gave and would be ignored, or is no value at all."""
+        allowed = self.public()
+        for key in given:
+            value = getattr(self, key)
+            if key in allowed and not _is_value(allowed[key], value):
+                check(self.name, allowed[key], value)
+        reasons = {} if _written.get() else self.unused()
+        for key in given:
+            if key in reasons and getattr(self, key) is not None:
+                raise InvalidInput(
+                    f"{self.name}.{key} is {shown(getattr(self, key))}, but {reasons[key]}, so it"
+                    " would be ignored; leave one of the two out."
+                )
 
     def replace(self, **changes: Any) -> typing.Self:
         """A copy with some options changed."""
@@ -288,6 +330,11 @@ class Options:
     def from_config(cls, given: dict[str, Any]) -> typing.Self:
         """Build from TOML values; a misspelt key is refused with the nearest name."""
         allowed = cls.public()
+        if not isinstance(given, dict):
+            raise InvalidInput(
+                f"the options of {cls.name} are {shown(given)}, but must be a table of names and"
+                " values."
+            )
         for key in given:
             if key not in allowed:
                 raise unknown(f"the option of {cls.name},", key, allowed)
@@ -299,12 +346,22 @@ class Options:
                 f"{cls.name} lacks the option {missing[0]!r}, which must be"
                 f" {allowed[missing[0]].allowed}."
             )
-        return cls(**given)
+        made = cls(**given)
+        made._refuse(given)
+        return made
 
     def to_config(self) -> dict[str, Any]:
-        """Plain values, for TOML and JSON; options that are None are left out."""
+        """Plain values, for TOML and JSON; options that are None or without effect are left out."""
+        unused = self.unused()
         values = {k: schedule.to_config(getattr(self, k)) for k in self.public()}
-        return {k: v for k, v in values.items() if v is not None}
+        return {k: v for k, v in values.items() if v is not None and k not in unused}
+
+
+def _is_value(d: Declared, value: Any) -> bool:
+    """Whether this may stand in an option: a plain value, or a number that JAX traces."""
+    if value is None or isinstance(value, (bool, int, float, str, schedule.Schedule, *d.kinds)):
+        return True
+    return d.traced and isinstance(value, (jax.Array, np.ndarray, np.generic))
 
 
 @typing.dataclass_transform(frozen_default=True, kw_only_default=True)
@@ -314,6 +371,15 @@ def traced_dataclass(cls: type[T]) -> type[T]:
     """
     made: Any = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
     fields = declared(made)
+    plain = made.__init__
+
+    @functools.wraps(plain)
+    def init(self: Any, **given: Any) -> None:
+        plain(self, **given)
+        if len(given) < len(fields):  # else a copy, or JAX: nobody spells out every option
+            self._refuse(given)
+
+    made.__init__ = init
     return trees.register(
         made,
         [k for k, d in fields.items() if d.traced],
@@ -327,6 +393,10 @@ def registered(registry: dict[str, Any], name: str, **facts: Any) -> Callable[[A
     """
 
     def register(cls: Any) -> Any:
+        if name in registry and registry[name].__module__ != cls.__module__:
+            raise InvalidInput(
+                f"the name {name!r} is taken by {registry[name].__module__}; choose another."
+            )
         first = inspect.cleandoc(cls.__doc__ or "").split("\n\n")[0]
         cls.name, cls.summary = name, " ".join(first.split())
         for key, value in facts.items():
@@ -339,6 +409,8 @@ def registered(registry: dict[str, Any], name: str, **facts: Any) -> Callable[[A
 
 def chosen(registry: dict[str, Any], what: str, name: str, options: dict[str, Any] | None) -> Any:
     """What is registered under a name, with its options from plain values."""
+    if not isinstance(name, str):
+        raise InvalidInput(f"{what} is {shown(name)}, but must be a name (a string).")
     if name not in registry:
         raise unknown(what, name, registry)
-    return registry[name].from_config(options or {})
+    return registry[name].from_config({} if options is None else options)

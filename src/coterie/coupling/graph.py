@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import eigsh
 
-from coterie.core.errors import InvalidInput, unknown
+from coterie.core.errors import InvalidInput, shown, unknown
 from coterie.core.files import read_arrays
+from coterie.data.arguments import as_federation
 from coterie.data.federation import Federation
 
 KINDS = (
@@ -43,7 +44,18 @@ class Graph:
     name: str = "matrix"
 
     def __post_init__(self) -> None:
-        a = sp.csr_array(self.weights, dtype=np.float64)
+        try:
+            a = sp.csr_array(self.weights, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise InvalidInput(
+                f"the graph's matrix is {shown(self.weights)}, but must be a square table of"
+                " numbers."
+            ) from None
+        if a.ndim != 2:
+            raise InvalidInput(
+                f"the graph's matrix has {a.ndim} dimensions, but must be a square table of"
+                " numbers."
+            )
         if a.shape[0] != a.shape[1]:
             raise InvalidInput(
                 f"the graph's matrix has the shape {a.shape[0]}×{a.shape[1]}, but must be square."
@@ -302,9 +314,11 @@ def build(
     matrix: Any = None,
 ) -> Graph:
     """The graph of a config: `kind` by name, for the clients of a federation."""
-    n = federation.clients
-    if not weight > 0:
-        raise InvalidInput(f"graph.weight is {weight!r}, but must be a number > 0.")
+    n = as_federation(federation).clients
+    if not isinstance(kind, str):
+        raise InvalidInput(f"graph.kind is {shown(kind)}, but must be one of {', '.join(KINDS)}.")
+    if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not weight > 0:
+        raise InvalidInput(f"graph.weight is {shown(weight)}, but must be a number > 0.")
     if kind == "matrix":
         if matrix is None:
             raise InvalidInput(

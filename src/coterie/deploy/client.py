@@ -31,7 +31,7 @@ from coterie.deploy.plan import Plan
 from coterie.deploy.state import Bundle
 from coterie.deploy.worker import Worker, absorbed, moved
 from coterie.engine.rounds import Row
-from coterie.runs.run import write_models
+from coterie.runs.export import write_models
 
 FILE = "client.safetensors"
 

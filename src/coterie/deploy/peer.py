@@ -45,7 +45,7 @@ from coterie.deploy.plan import Plan
 from coterie.deploy.state import Bundle
 from coterie.deploy.worker import Worker, absorbed, message_of, pulled
 from coterie.engine.rounds import Row, compares_itself
-from coterie.runs.run import write_models
+from coterie.runs.export import write_models
 
 FILE = "peer.safetensors"
 KEPT_ROUNDS = 2

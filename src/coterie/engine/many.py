@@ -16,6 +16,7 @@ from coterie.core.errors import InvalidInput
 from coterie.core.typing import PyTree, Scalar
 from coterie.coupling.graph import Graph
 from coterie.data.federation import Federation
+from coterie.engine.arguments import as_list, as_seeds
 from coterie.engine.rounds import rounds_block
 from coterie.engine.setting import Log, Setting, Spec, State
 from coterie.engine.simulate import Result
@@ -72,7 +73,7 @@ def simulate_many(
     methods with one seed, or as many of both (paired) are allowed. Needs the store "device". The
     results are those of `simulate`, one by one, to rounding.
     """
-    methods, seeds = list(methods), list(seeds)
+    methods, seeds = as_list("methods", methods, "[FedU()]"), as_seeds(seeds)
     count = max(len(methods), len(seeds))
     if not methods or not seeds or len(methods) not in (1, count) or len(seeds) not in (1, count):
         raise InvalidInput(

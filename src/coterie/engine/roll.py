@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.core.errors import InvalidInput
-from coterie.core.randomness import Role, shuffled
 from coterie.data.federation import Federation
 from coterie.engine.evaluate import Scores
+from coterie.engine.training import Training
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,19 +22,9 @@ class Roll:
     held_out: NDArray[np.int64]
 
     @classmethod
-    def call(cls, federation: Federation, out: int) -> Roll:
-        """Hold `out` clients out: the same for every method and seed, so that comparisons are
-        paired.
-        """
-        n = federation.clients
-        if out >= n:
-            raise InvalidInput(
-                f"training.held_out is {out}, but must be at most {n - 1}: somebody has to train."
-            )
-        drawn = np.zeros(0, np.int64)
-        if out:
-            drawn = np.asarray(shuffled(0, Role.NEWCOMERS, n), np.int64)[:out]
-        return cls(federation, np.setdiff1d(np.arange(n), drawn), np.sort(drawn))
+    def call(cls, federation: Federation, training: Training) -> Roll:
+        """The roll of a run."""
+        return cls(federation, *training.hold_out(federation))
 
     def place(self, client: int) -> int:
         """Where a client stands among those that train."""

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.adversary import Attack
-from coterie.channel import PLAIN, Channel, get_channel
+from coterie.channel import PLAIN, Channel
 from coterie.channel.codec import size_of
 from coterie.channel.link import HEADER
 from coterie.core.errors import Diverged
@@ -29,6 +29,16 @@ from coterie.core.vector import Vector
 from coterie.coupling.graph import Graph, complete
 from coterie.data.federation import Federation
 from coterie.engine import prepare
+from coterie.engine.arguments import (
+    as_attack,
+    as_channel,
+    as_federation,
+    as_graph,
+    as_method,
+    as_model,
+    as_training,
+    check_batch,
+)
 from coterie.engine.check import check
 from coterie.engine.evaluate import Scores, evaluate, hold
 from coterie.engine.exchange import exchange_of
@@ -38,7 +48,7 @@ from coterie.engine.rounds import compiled_block, compiled_cohort, compiled_roun
 from coterie.engine.setting import ClientState, Log, Round, Setting, State, Who
 from coterie.engine.store import DeviceStore, make_store
 from coterie.engine.training import Training
-from coterie.methods.base import Condition, Method, get_method
+from coterie.methods.base import Condition, Method
 from coterie.methods.conditions import step_conditions
 from coterie.methods.graph import GraphMethod
 from coterie.methods.star import StarMethod
@@ -95,8 +105,12 @@ class Simulator:
         attack: Attack | None = None,
         absent: Absent | None = None,
     ) -> None:
+        asked, federation, model = as_method(method), as_federation(federation), as_model(model)
+        training, graph, attack = as_training(training), as_graph(graph), as_attack(attack)
+        channel = as_channel(channel)
+        check_batch(training, federation)
         self.training, self.everybody, self.attack = training, federation, attack
-        self.roll = Roll.call(federation, training.held_out)
+        self.roll = Roll.call(federation, training)
         self.members, self.held_out = self.roll.members, self.roll.held_out
         self.federation = federation
         if len(self.held_out):
@@ -105,9 +119,7 @@ class Simulator:
                 graph = graph.check_size(federation.clients).subset(self.members)
         self.model = build_model(model, federation.shape)
         self.seed = training.seed
-        asked = get_method(method) if isinstance(method, str) else method
         self.exchange = exchange_of(asked)
-        channel = get_channel(channel) if isinstance(channel, str) else channel
         n = self.federation.clients
         cohort = training.cohort_size(self.federation)
         check(asked, channel, cohort, n)

@@ -6,8 +6,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from coterie.core.errors import InvalidInput
 from coterie.core.options import Options, option, traced_dataclass
+from coterie.core.randomness import Role, shuffled
 from coterie.core.schedule import Number
 from coterie.data.federation import Federation
 
@@ -61,6 +65,23 @@ class Training(Options):
         "rounds between checkpoints (rounded up to an evaluation); nothing: about every 10 seconds",
         low=1,
     )
+
+    def unused(self) -> dict[str, str]:
+        return {"batch_size": 'training.sampling is "full"'} if self.sampling == "full" else {}
+
+    def hold_out(self, federation: Federation) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The clients that train and those that are held out as newcomers: the same for every
+        method and seed, so that comparisons are paired.
+        """
+        n, out = federation.clients, self.held_out
+        if out >= n:
+            raise InvalidInput(
+                f"training.held_out is {out}, but must be at most {n - 1}: somebody has to train."
+            )
+        drawn = np.zeros(0, np.int64)
+        if out:
+            drawn = np.sort(np.asarray(shuffled(0, Role.NEWCOMERS, n), np.int64)[:out])
+        return np.setdiff1d(np.arange(n), drawn), drawn
 
     def cohort_size(self, federation: Federation) -> int:
         n = federation.clients

@@ -27,6 +27,11 @@ class LocalSGD(Method):
         low=1,
     )
 
+    def unused(self) -> dict[str, str]:
+        reason = f"{self.name}.local_epochs is {self.local_epochs}"
+        mine = {} if self.local_epochs is None else {"local_steps": reason}
+        return {**super().unused(), **mine}
+
     @property
     def R(self) -> int:
         return self.local_epochs or self.local_steps

@@ -38,6 +38,15 @@ class Subspace(Method):
     drawn: Any = hidden()
     shape: Any = hidden()
 
+    def unused(self) -> dict[str, str]:
+        out = super().unused()
+        reason = f'{self.name}.projection is "{self.projection}"'
+        if self.projection != "block" and self.blocks != 1:
+            out["blocks"] = reason
+        if self.projection != "block" and self.regenerate:
+            out["regenerate"] = reason
+        return out
+
     def bind(self, template: Vector, key: Any, shape: ProblemShape) -> Self:
         if self.projection_seed is not None:
             key = jax.random.key(self.projection_seed)

@@ -23,7 +23,6 @@ from coterie.core.errors import InvalidInput
 from coterie.core.ledger import COLUMNS
 from coterie.coupling.graph import Graph
 from coterie.engine.exchange import exchange_of
-from coterie.engine.roll import Roll
 from coterie.engine.simulate import Result
 from coterie.methods.base import Method
 from coterie.methods.graph import GraphMethod
@@ -272,7 +271,7 @@ def forecast_experiment(
     if isinstance(method, GraphMethod) and not method.hub_between:
         graph = experiment.graph.build(federation)
         if training.held_out:
-            graph = graph.subset(Roll.call(federation, training.held_out).members)
+            graph = graph.subset(training.hold_out(federation)[0])
     return forecast(
         network,
         read_ledger(folder),

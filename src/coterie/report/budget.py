@@ -72,8 +72,11 @@ def parse_bytes(text: str) -> float:
     number = plain.rstrip("abcdefghijklmnopqrstuvwxyz ")
     unit = plain[len(number) :].strip()
     try:
-        return float(number) * units[unit]
+        value = float(number) * units[unit]
     except (ValueError, KeyError):
+        value = 0.0
+    if not 0 < value < float("inf"):
         raise InvalidInput(
-            f"the number of bytes is {text!r}, but must be like 1500, 20kB, 3MB or 1GB."
-        ) from None
+            f"the number of bytes is {text!r}, but must be > 0, like 1500, 20kB, 3MB or 1GB."
+        )
+    return value

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.adversary import Attack, draw_liars
+from coterie.adversary import Attack, draw_liars, get_attack
 from coterie.core.errors import InvalidInput
 from coterie.core.files import make_folder, write_text
 from coterie.data.federation import warn_without_test
@@ -23,10 +23,11 @@ from coterie.engine.exchange import exchange_of
 from coterie.report.comparison import Spread
 from coterie.report.outcome import Outcome
 from coterie.runs import run as runs
-from coterie.runs.compare import slug, with_locals
+from coterie.runs.compare import slugs, with_locals
 from coterie.runs.experiment import Experiment
 from coterie.runs.grid import Begin, Planned, run_all
 
+ATTACKED = ("same-value", "sign-flip", "gaussian", "random-labels")
 FRACTIONS = (0.0, 0.1, 0.2, 0.5, 0.8)
 """Of the lp-proj paper, and nobody."""
 
@@ -80,6 +81,15 @@ class Cell:
         return [t for t in self.collapsed_at if t is not None]
 
 
+def _liars(experiment: Experiment, seed: int, fraction: float) -> NDArray[np.bool_]:
+    """Who lies among all clients: drawn among those that train, as in the runs."""
+    federation = experiment.federation()
+    members, _ = experiment.training.hold_out(federation)
+    liars = np.zeros(federation.clients, bool)
+    liars[members] = draw_liars(seed, len(members), fraction)
+    return liars
+
+
 def _honest(outcome: Outcome, liars: NDArray[np.bool_]) -> float | None:
     return None if outcome.collapsed else float(np.nanmean(np.where(liars, np.nan, outcome.last())))
 
@@ -95,6 +105,23 @@ class Grid:
     seeds: list[int]
     cells: dict[tuple[str, str, float], Cell]
     score_name: str = "accuracy"
+
+
+def chosen_attacks(
+    names: Sequence[str] | None, fractions: Sequence[float] | None
+) -> tuple[list[Attack], list[float]]:
+    """Attacks by name and shares of liars; nothing: the usual ones."""
+    wanted = [get_attack(name) for name in names or ATTACKED]
+    shares = list(fractions or FRACTIONS)
+    for share in shares:
+        wanted[0].replace(fraction=share)  # refuses what is no share
+    return wanted, shares
+
+
+def _refuse_twice(what: str, names: Sequence[str]) -> None:
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            raise InvalidInput(f"{what} {name} is given twice; give it once.")
 
 
 def attack_into(
@@ -123,6 +150,8 @@ def attack_into(
 
     if not experiment.contenders or not attacks or not fractions:
         raise InvalidInput("a grid of attacks needs at least 1 method, 1 attack and 1 fraction.")
+    _refuse_twice("the attack", [a.name for a in attacks])
+    _refuse_twice("the fraction", [f"{f:g}" for f in fractions])
     federation = experiment.federation()
     if not len(federation.test):
         raise InvalidInput(
@@ -137,6 +166,7 @@ def attack_into(
     make_folder(folder, force=force or (folder / "config.toml").is_file())
     write_text(folder / "config.toml", experiment.to_toml())
 
+    names = dict(zip((label for label, _ in labelled), slugs(labelled), strict=True))
     plan: list[tuple[str, Any, Attack | None, float]] = []
     for label, contender in labelled:
         plan.append((label, contender, None, 0.0))
@@ -154,7 +184,7 @@ def attack_into(
             experiment.single(contender, seed).with_(attack=attack),
             folder
             / "runs"
-            / slug(label)
+            / names[label]
             / (f"{attack.name}-{fraction:g}-seed{seed}" if attack else f"unharmed-seed{seed}"),
         )
         for label, contender, attack, fraction in plan
@@ -162,7 +192,12 @@ def attack_into(
     ]
     outcomes = iter(
         run_all(
-            cells_to_run, jobs=jobs, keep_models=keep_models, begin=begin, say=lambda sentence: None
+            cells_to_run,
+            jobs=jobs,
+            keep_models=keep_models,
+            begin=begin,
+            say=lambda sentence: None,
+            force=force,
         )
     )
     found = {
@@ -171,7 +206,6 @@ def attack_into(
     }
 
     # Honest clients are those of the fraction in question, for Local and unharmed runs too.
-    clients = federation.clients
     cells = {}
     for label, _ in labelled:
         for a in attacks:
@@ -180,7 +214,7 @@ def attack_into(
                 cells[label, a.name, f] = Cell.of(
                     found.get((label, a.name, f)) or calm,
                     calm,
-                    [draw_liars(s, clients, f) for s in seeds],
+                    [_liars(experiment, s, f) for s in seeds],
                 )
     grid = Grid(
         experiment.name,

@@ -9,6 +9,7 @@ is passed over, and that is said.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -20,9 +21,13 @@ from safetensors.numpy import load_file, save_file
 
 from coterie.core.errors import InvalidInput
 from coterie.core.files import digest, write_json, writing
+from coterie.core.options import as_written
 from coterie.engine.simulator import Saved, Simulator
+from coterie.runs.experiment import Experiment, differences
 
 KEEP = 2
+DAMAGED = (ValueError, KeyError, TypeError, SafetensorError)
+"""What reading a damaged checkpoint raises, beside what the system says."""
 
 
 def _folder(run: Path) -> Path:
@@ -75,11 +80,14 @@ class Checkpoints:
 
     def _tidy(self) -> None:
         """Drop what the last KEEP checkpoints do not need."""
-        manifests = sorted(self.folder.glob("*.json"))
-        needed = set(manifests[-KEEP:])
-        for path in manifests[-KEEP:]:
-            found = json.loads(path.read_text())
-            needed |= {self.folder / name for name, _ in [*found["rows"], found["hub"]]}
+        needed: set[Path] = set()
+        for path in sorted(self.folder.glob("*.json"))[-KEEP:]:
+            try:
+                found = json.loads(path.read_text())
+                named = {self.folder / name for name, _ in [*found["rows"], found["hub"]]}
+            except (OSError, *DAMAGED):  # worth nothing: it goes
+                continue
+            needed |= {path, *named}
         for path in self.folder.iterdir():
             if path not in needed:
                 path.unlink()
@@ -91,24 +99,40 @@ class Checkpoints:
         for path in sorted(self.folder.glob("*.json"), reverse=True):
             try:
                 manifest, arrays = self._verify(path)
-            except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-                say(f"checkpoint {path.name} is damaged ({error}); falling back to the one before.")
+            except (OSError, *DAMAGED) as error:
+                why = str(error) or type(error).__name__
+                say(f"checkpoint {path.name} is damaged ({why}); falling back to the one before.")
                 continue
             if manifest["fingerprint"] != self.fingerprint:
-                from coterie.runs.experiment import differences
-
-                changed = differences(manifest["config"], self.config) or ["something"]
-                raise InvalidInput(
-                    f"the config was changed since the run began: {'; '.join(changed)}. Undo that,"
-                    " or start a new run."
-                )
+                self._refuse_changed(manifest["config"])
             self._load(simulator, manifest, arrays)
             return True
         return False
 
+    @property
+    def any(self) -> bool:
+        """Whether there is one at all, sound or not."""
+        return self.folder.is_dir() and any(self.folder.glob("*.json"))
+
+    def _refuse_changed(self, then: dict[str, Any]) -> None:
+        """Refuse another config than the run began with, unless it says the same in another way
+        (earlier versions wrote options that are without effect, too).
+        """
+        with as_written(), contextlib.suppress(InvalidInput):
+            then = Experiment.from_config(then).to_config()
+        if then != self.config:
+            changed = differences(then, self.config) or ["something"]
+            raise InvalidInput(
+                f"the config was changed since the run began: {'; '.join(changed)}. Undo that, or"
+                " start a new run."
+            )
+
     def _verify(self, path: Path) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]]:
         manifest = json.loads(path.read_text())
         arrays = {}
+        missing = {"round", "fingerprint", "config", "rows", "hub", "totals"} - set(manifest)
+        if missing:
+            raise ValueError(f"it lacks {', '.join(sorted(missing))}")
         for name, expected in [*manifest["rows"], manifest["hub"]]:
             if digest(self.folder / name) != expected:
                 raise ValueError(f"{name} does not have the checksum that was noted")

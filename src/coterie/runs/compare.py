@@ -10,15 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from coterie.channel import PLAIN, Channel
+from coterie.core import schedule
 from coterie.core.errors import InvalidInput
 from coterie.core.files import make_folder, write_text
 from coterie.core.options import Options
 from coterie.coupling.graph import Graph
 from coterie.data.federation import Federation, warn_without_test
+from coterie.engine.arguments import as_contender, as_federation, as_list, as_model, as_seeds
 from coterie.engine.exchange import exchange_of
 from coterie.engine.simulate import simulate
 from coterie.engine.training import Training
-from coterie.methods.base import Method, get_method
+from coterie.methods.base import Method
 from coterie.methods.local import Local, equal_compute
 from coterie.models.base import Model, ModelSpec
 from coterie.report.comparison import Comparison, Entry
@@ -46,11 +48,17 @@ def with_locals(
 
     def place(local: Local) -> int:
         local = local.replace(trains="sampled") if everybody else local
+        local = Local.from_config(local.to_config())  # options without effect tell nothing apart
         if local not in locals_:
             locals_.append(local)
         return locals_.index(local)
 
     others = [c for c in contenders if not isinstance(c.method, Local)]
+    for i, c in enumerate(others):
+        if any(c.to_config() == o.to_config() for o in others[:i]):
+            raise InvalidInput(
+                f"{c.method.name} is given twice with the same options; give it once."
+            )
     for c in contenders:
         if isinstance(c.method, Local):
             place(c.method)
@@ -61,18 +69,40 @@ def with_locals(
         (_local_label(m, len(locals_) > 1), Contender(m)) for m in locals_
     ]
     labelled += [(_label(c, others), c) for c in others]
+    labels = distinct([label for label, _ in labelled], " ({})")
+    labelled = [(label, c) for label, (_, c) in zip(labels, labelled, strict=True)]
     return labelled, [*range(len(locals_)), *partner]
+
+
+def distinct(names: Sequence[str], suffix: str) -> list[str]:
+    """Names that are there before get a number, so that no two are alike.
+
+    >>> distinct(["a", "b", "a", "a-2"], "-{}")
+    ['a', 'b', 'a-2', 'a-2-2']
+    """
+    out: list[str] = []
+    for name in names:
+        numbered, number = name, 1
+        while numbered in out:
+            number += 1
+            numbered = name + suffix.format(number)
+        out.append(numbered)
+    return out
 
 
 def _local_label(m: Local, several: bool) -> str:
     if not several:
         return "Local"
     amount = f"{m.local_epochs} epochs" if m.local_epochs else f"{m.local_steps} steps"
-    return (
-        f"Local ({amount}, lr {m.lr:g}, {m.trains})"
-        if isinstance(m.lr, float)
-        else f"Local ({amount}, {m.trains})"
-    )
+    rate = f"{m.lr:g}" if isinstance(m.lr, float) else _text(schedule.to_config(m.lr))
+    return f"Local ({amount}, lr {rate}, {m.trains})"
+
+
+def _text(value: Any) -> str:
+    """An option's value in a label; a schedule as `inverse-time 8 4`."""
+    if isinstance(value, dict):
+        return " ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in value.values())
+    return str(value)
 
 
 def _label(c: Contender, all_: Sequence[Contender]) -> str:
@@ -95,7 +125,7 @@ def _differing(mine: Options, all_: Sequence[Options]) -> str:
         k for k in mine.public() if k in my and len({str(config.get(k)) for config in configs}) > 1
     ]
     usual = lambda k: isinstance(my[k], (str, bool)) and my[k] == mine.public()[k].default
-    told = [f"{k}={my[k]}" for k in differing if not usual(k)]
+    told = [f"{k}={_text(my[k])}" for k in differing if not usual(k)]
     return f" ({', '.join(told)})" if told else ""
 
 
@@ -151,16 +181,13 @@ def compare(
     >>> [row.label for row in table.rows()]
     ['Local', 'FedU']
     """
-    _needs_test_data(federation)
-    pairs = [m if isinstance(m, tuple) else (m, PLAIN) for m in methods]
-    chosen = [
-        Contender(get_method(m) if isinstance(m, str) else m, channel) for m, channel in pairs
-    ]
-    if not chosen or not seeds:
-        raise InvalidInput(
-            f"a comparison needs at least 1 method and 1 seed, but got {len(chosen)} and"
-            f" {len(list(seeds))}."
-        )
+    _needs_test_data(as_federation(federation))
+    chosen = [Contender(*as_contender(m)) for m in as_list("methods", methods, '["fedu"]')]
+    seeds, model = as_seeds(seeds), as_model(model)
+    if not chosen:
+        raise InvalidInput("methods is empty, but a comparison needs at least 1.")
+    if len(set(seeds)) < len(seeds):
+        raise InvalidInput(f"seeds is {seeds}, but must name each seed once.")
     labelled, partner = with_locals(
         chosen, Training.from_config(training).cohort_size(federation) == federation.clients
     )
@@ -210,6 +237,7 @@ def compare_into(
     seeds = experiment.seeds or (experiment.training.seed,)
     federation = experiment.federation()
     _needs_test_data(federation)
+    _check_wishes(targets, budgets, federation)
     everybody = (
         experiment.training.cohort_size(federation) == federation.clients
     )  # refuses before anything is written
@@ -225,12 +253,12 @@ def compare_into(
             label,
             label,
             experiment.single(contender, seed),
-            folder / "runs" / f"{slug(label)}-seed{seed}",
+            folder / "runs" / f"{name}-seed{seed}",
         )
-        for label, contender in labelled
+        for (label, contender), name in zip(labelled, slugs(labelled), strict=True)
         for seed in seeds
     ]
-    outcomes = run_all(plan, jobs=jobs, keep_models=keep_models, begin=begin, say=say)
+    outcomes = run_all(plan, jobs=jobs, keep_models=keep_models, begin=begin, say=say, force=force)
     table = [outcomes[i : i + len(seeds)] for i in range(0, len(plan), len(seeds))]
     comparison = _assemble(experiment.name, federation, labelled, partner, table)
     more = sheets(comparison, targets, budgets)
@@ -244,3 +272,28 @@ def compare_into(
 
 def slug(label: str) -> str:
     return re.sub(r"[^a-z0-9.]+", "-", label.lower()).strip("-")
+
+
+def slugs(labelled: Sequence[tuple[str, Contender]]) -> list[str]:
+    """The names of the methods' folders, no two alike."""
+    return distinct([slug(label) for label, _ in labelled], "-{}")
+
+
+def _check_wishes(
+    targets: Sequence[float], budgets: Sequence[float], federation: Federation
+) -> None:
+    """Refuse targets that no score can be, and budgets that buy nothing."""
+    for target in targets:
+        if federation.task == "classification" and not 0 < target <= 1:
+            share = f", e.g. {target / 100:g}" if 1 < target <= 100 else ""
+            raise InvalidInput(
+                f"--to is {target:g}, but accuracies are shares: it must be > 0 and ≤ 1{share}."
+            )
+        if federation.task == "regression" and not target <= 0:
+            raise InvalidInput(
+                f"--to is {target:g}, but the score is the negated mean squared error: it must be a"
+                f" number ≤ 0{f', e.g. -{target:g}' if target > 0 else ''}."
+            )
+    for budget in budgets:
+        if not 0 < budget < float("inf"):
+            raise InvalidInput(f"a budget is {budget:g} bytes, but must be a finite number > 0.")

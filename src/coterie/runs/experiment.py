@@ -39,6 +39,7 @@ from coterie.core.options import Options, option, traced_dataclass
 from coterie.coupling import graph as graphs
 from coterie.coupling.graph import Graph
 from coterie.data.base import Source, get_source
+from coterie.data.digest import hash_federation
 from coterie.data.federation import Federation
 from coterie.engine.training import Training
 from coterie.methods.base import Method, get_method
@@ -164,6 +165,12 @@ class Experiment:
                 f"the experiment has {len(self.contenders)} methods, but `coterie run` takes"
                 " exactly 1; use `coterie compare` for several."
             )
+        if self.seeds or self.resplit:
+            what = f"seeds is {list(self.seeds)}" if self.seeds else "resplit is true"
+            raise InvalidInput(
+                f"{what}, but `coterie run` does a single run, with training.seed and data.seed;"
+                " leave it out, or use `coterie compare`."
+            )
         return self.contenders[0]
 
     @classmethod
@@ -200,6 +207,8 @@ class Experiment:
             isinstance(s, bool) or not isinstance(s, int) or s < 0 for s in seeds
         ):
             raise InvalidInput(f"seeds is {seeds!r}, but must be a list of whole numbers ≥ 0.")
+        if len(set(seeds)) < len(seeds):
+            raise InvalidInput(f"seeds is {seeds!r}, but must name each seed once.")
         resplit = config.get("resplit", False)
         if not isinstance(resplit, bool):
             raise InvalidInput(f"resplit is {resplit!r}, but must be true or false.")
@@ -274,9 +283,11 @@ class Experiment:
 
     def federation(self) -> Federation:
         """The data; kept in memory, since the runs of a comparison share it."""
-        path = Path(getattr(self.data, "path", "") or "-")
-        changed = path.stat().st_mtime_ns if path.exists() else 0
-        return _loaded(self.data, self.data_seed, changed)
+        return _loaded(self.data, self.data_seed, _changed(self.data))
+
+    def data_hash(self) -> str:
+        """The hash of the data, worked out once per federation."""
+        return _hashed(self.data, self.data_seed, _changed(self.data))
 
     def single(self, contender: Contender, seed: int) -> Experiment:
         """The experiment of one method at one seed."""
@@ -293,6 +304,20 @@ class Experiment:
 
     def with_(self, **changes: Any) -> Experiment:
         return dataclasses.replace(self, **changes)
+
+
+def _changed(source: Source) -> int:
+    """When somebody's own table, or one of a folder's tables, was last written."""
+    path = Path(getattr(source, "path", "") or "-")
+    if not path.exists():
+        return 0
+    files = [path, *(path.iterdir() if path.is_dir() else ())]
+    return max(file.stat().st_mtime_ns for file in files)
+
+
+@lru_cache(maxsize=64)
+def _hashed(source: Source, seed: int, changed: int) -> str:
+    return hash_federation(_loaded(source, seed, changed))
 
 
 @lru_cache(maxsize=4)

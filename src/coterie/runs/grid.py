@@ -23,10 +23,14 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from coterie.core import plugins
 from coterie.core.errors import CoterieError, Diverged, InvalidInput
+from coterie.core.files import reading_tables
+from coterie.core.options import as_written
 from coterie.engine.simulate import Progress, Simulator, Snapshot
 from coterie.report.outcome import Outcome
 from coterie.report.units import bytes_text
+from coterie.runs import inputs
 from coterie.runs import run as runs
 from coterie.runs.experiment import Experiment
 
@@ -56,7 +60,15 @@ class Planned:
     def known(self) -> bool:
         """Whether the folder holds this very run, finished or not."""
         config = self.place / "config.toml"
-        return config.is_file() and config.read_text(encoding="utf-8") == self.single.to_toml()
+        if not config.is_file():
+            return False
+        if config.read_text(encoding="utf-8") == self.single.to_toml():
+            return True
+        try:
+            with as_written():  # earlier versions wrote options that are without effect, too
+                return Experiment.from_file(config).to_toml() == self.single.to_toml()
+        except InvalidInput:
+            return False
 
     @property
     def ended(self) -> bool:
@@ -76,8 +88,22 @@ class Planned:
         except Diverged as error:
             say(str(error))
 
+    def renew(self, *, force: bool) -> None:
+        """Refuse what is there of this run if it was made from other data or files; with `force`,
+        delete it.
+        """
+        if not self.known:
+            return
+        if not force:
+            inputs.refuse_changed(
+                self.place, self.single, "run all anew with --force or into another folder"
+            )
+        elif inputs.changed(self.place, self.single):
+            runs.discard(self.place)
+
     def outcome(self) -> Outcome:
-        return Outcome.from_folder(self.place, self.single, self.single.federation().test.sizes)
+        with reading_tables(self.place, "delete that folder and repeat the command"):
+            return Outcome.from_folder(self.place, self.single, self.single.federation().test.sizes)
 
 
 @runtime_checkable
@@ -113,12 +139,23 @@ def run_all(
     keep_models: bool = True,
     begin: Begin | None = None,
     say: runs.Say = print,
+    force: bool = False,
 ) -> list[Outcome]:
-    """Do all runs, `jobs` at a time, and give their outcomes in the order of the plan."""
+    """Do all runs, `jobs` at a time, and give their outcomes in the order of the plan.
+
+    Those that were made from data or files that have changed since are refused, or with `force`
+    done anew.
+    """
     if jobs < 1:
         raise InvalidInput(
             f"jobs is {jobs}, but must be a whole number ≥ 1, the number of runs at a time."
         )
+    places = [planned.place for planned in plan]
+    if len(set(places)) < len(places):
+        twice = next(place for place in places if places.count(place) > 1)
+        raise InvalidInput(f"two runs would share the folder {str(twice)!r}; give one of them.")
+    for planned in plan:
+        planned.renew(force=force)
     todo = [planned for planned in plan if not planned.ended]
     if not keep_models:
         for planned in plan:
@@ -191,7 +228,8 @@ class _Crew:
                 self._dismiss()
 
     def _hire(self, slot: int, cores: list[int]) -> None:
-        command = [sys.executable, "-m", "coterie.runs.worker", ",".join(map(str, cores))]
+        files = [str(file.path) for file in plugins.imported()]
+        command = [sys.executable, "-m", "coterie.runs.worker", ",".join(map(str, cores)), *files]
         # A session of its own: Ctrl-C in a terminal is for this process, which then asks the
         # others.
         process = subprocess.Popen(

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import numpy as np
 from rich.table import Table
-from safetensors.numpy import save_file
 
 from coterie.core.errors import InvalidInput
-from coterie.core.files import read_arrays, writing
+from coterie.core.files import read_arrays
 from coterie.data.federation import Federation, from_arrays
 from coterie.data.tables import newcomers_from_table
 from coterie.engine.adapt import adapt
-from coterie.runs.run import Say, load, tensors
+from coterie.runs.export import make_place, write_model
+from coterie.runs.run import Say, load
 
 
 def read_newcomers(
@@ -78,10 +78,7 @@ def adapt_into(
     view = simulator.method.model_views[0]
     names = newcomers.facts.get("clients") or [str(k) for k in range(newcomers.clients)]
     paths = []
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InvalidInput(f"{str(out)!r} cannot be written: {error.strerror or error}.") from None
+    make_place(out)
     for k in range(newcomers.clients):
         path = out / f"newcomer-{k:05d}.safetensors"
         facts = {
@@ -91,10 +88,8 @@ def adapt_into(
             "round": str(simulator.t),
             "model": experiment.model.name,
         }
-        with writing(path) as temporary:
-            mine = adapted.models[view].map(lambda leaf: leaf[k])  # noqa: B023
-            save_file(tensors(mine), temporary, metadata=facts)
-        paths.append(path)
+        mine = adapted.models[view].map(lambda leaf: leaf[k])  # noqa: B023
+        paths.append(write_model(path, mine, facts))
     table = Table(
         title=f"newcomers after {rounds} local rounds of {experiment.method.title}",
         title_justify="left",

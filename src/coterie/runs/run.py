@@ -18,19 +18,22 @@ from typing import Any
 
 import jax
 import numpy as np
-from safetensors.numpy import save_file
 
+from coterie.core import plugins
 from coterie.core.compilation import Compilations
 from coterie.core.errors import CoterieError, Diverged, InvalidInput
-from coterie.core.files import locked, make_folder, write_json, write_text, writing
-from coterie.core.vector import Vector
+from coterie.core.files import locked, make_folder, reading_tables, write_json, write_text
+from coterie.core.options import as_written
 from coterie.engine.simulate import Progress, Simulator, drive
 from coterie.methods.graph import GraphMethod
+from coterie.runs import inputs
 from coterie.runs.checkpoint import Checkpoints
 from coterie.runs.experiment import Experiment
-from coterie.runs.records import Records
+from coterie.runs.records import TABLES, Records
 
 SECONDS_BETWEEN_CHECKPOINTS = 10.0
+SHOWN = 40
+"""Runs of a comparison that an error names."""
 Say = Callable[[str], None]
 
 
@@ -68,6 +71,7 @@ def environment() -> dict[str, Any]:
             len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
         ),
         "devices": [str(d) for d in jax.devices()],
+        "plugins": plugins.installed(),
     }
 
 
@@ -100,44 +104,71 @@ def start(
     """Run an experiment with one method into a new folder."""
     simulator = _simulator(experiment, folder)  # refuses before anything is written
     if force and (folder / "config.toml").is_file():
-        with locked(folder):
-            for name in ("checkpoints", "parts"):
-                shutil.rmtree(folder / name, ignore_errors=True)
-            for name in (
-                "status.json",
-                "rounds.parquet",
-                "clients.parquet",
-                "ledger.parquet",
-                "timing.parquet",
-            ):
-                (folder / name).unlink(missing_ok=True)
+        discard(folder)
     make_folder(folder, force=force)
     with locked(folder):
         write_text(folder / "config.toml", experiment.to_toml())
+        inputs.note(folder, experiment)
         write_json(folder / "environment.json", environment())
         if experiment.attack is not None:
             write_json(folder / "liars.json", simulator.members[simulator.liars].tolist())
         return _carry_on(experiment, folder, simulator, restore=False, progress=progress, say=say)
 
 
+def discard(folder: Path) -> None:
+    """Delete what a run wrote, but for its folder."""
+    with locked(folder):
+        for name in ("checkpoints", "parts"):
+            shutil.rmtree(folder / name, ignore_errors=True)
+        for name in ("config.toml", inputs.FILE, "status.json", *(f"{t}.parquet" for t in TABLES)):
+            (folder / name).unlink(missing_ok=True)
+
+
+def read_experiment(folder: Path) -> Experiment:
+    """The experiment of a run's folder; refuses other folders, and runs without their models."""
+    if not folder.is_dir():
+        raise InvalidInput(f"the folder {str(folder)!r} does not exist.")
+    if several := sorted(c.parent for c in (folder / "runs").rglob("config.toml")):
+        names = ", ".join(map(str, several[:SHOWN]))
+        more = f" and {len(several) - SHOWN} more" if len(several) > SHOWN else ""
+        raise InvalidInput(
+            f"the folder {str(folder)!r} holds several runs; name one of them: {names}{more}."
+        )
+    if not (folder / "config.toml").is_file():
+        raise InvalidInput(f"{str(folder)!r} is not the folder of a run: it has no config.toml.")
+    if _status(folder).get("models") == "dropped":
+        raise InvalidInput(
+            f"the models of {str(folder)!r} were deleted when it had ended (--drop-models); run its"
+            " config.toml again to have them."
+        )
+    inputs.refuse_without_imports(folder)
+    with as_written():
+        return Experiment.from_file(folder / "config.toml")
+
+
 def load(folder: Path, *, say: Say = print) -> tuple[Experiment, Simulator, Checkpoints]:
     """The experiment of a folder and a simulator at its newest sound checkpoint (round 0 if there
-    is none).
+    is none yet).
     """
-    config = folder / "config.toml"
-    if not config.is_file():
-        raise InvalidInput(f"{str(folder)!r} is not the folder of a run: it has no config.toml.")
-    _refuse_without_models(folder)
-    experiment = Experiment.from_file(config)
+    experiment = read_experiment(folder)
     # Only looking: the scratch file of a run that is under way must not be touched.
     looking = (
         experiment.with_(training=experiment.training.replace(store="host"))
         if experiment.training.store == "file"
         else experiment
     )
+    inputs.refuse_changed(folder, experiment, "run its config.toml again")
     simulator = _simulator(looking, None)
     checkpoints = Checkpoints(folder, experiment.fingerprint(), experiment.to_config())
-    checkpoints.restore(simulator, say)
+    rounds = experiment.training.rounds
+    if not checkpoints.restore(simulator, say):
+        if is_finished(folder) or checkpoints.any:
+            raise InvalidInput(
+                f"the models of {str(folder)!r} are lost: none of its checkpoints is sound; make"
+                f" them again with: coterie resume {folder}"
+            )
+    elif is_finished(folder) and simulator.t < rounds:
+        say(f"the newest sound checkpoint is the one after round {simulator.t} of {rounds}.")
     return experiment, simulator, checkpoints
 
 
@@ -145,12 +176,8 @@ def resume(folder: Path, *, progress: Progress | None = None, say: Say = print) 
     """Go on with a run that was killed or interrupted; the end is bit for bit that of an
     undisturbed run.
     """
-    if not folder.is_dir():
-        raise InvalidInput(f"the folder {str(folder)!r} does not exist.")
-    if not (folder / "config.toml").is_file():
-        raise InvalidInput(f"{str(folder)!r} is not the folder of a run: it has no config.toml.")
-    _refuse_without_models(folder)
-    experiment = Experiment.from_file(folder / "config.toml")
+    experiment = read_experiment(folder)
+    inputs.refuse_changed(folder, experiment, "start a new run")
     with locked(folder):
         simulator = _simulator(experiment, folder)
         if changed := _changed_environment(folder):
@@ -205,14 +232,6 @@ def drop_models(folder: Path) -> None:
                 folder / "status.json", _status(folder) | {"models": "dropped"}
             )  # first: whoever looks in between is refused
             shutil.rmtree(folder / "checkpoints")
-
-
-def _refuse_without_models(folder: Path) -> None:
-    if _status(folder).get("models") == "dropped":
-        raise InvalidInput(
-            f"the models of {str(folder)!r} were deleted when it had ended (--drop-models); run its"
-            " config.toml again to have them."
-        )
 
 
 @contextlib.contextmanager
@@ -292,17 +311,22 @@ def _carry_on(
                     _interrupted(folder, simulator)
         except Diverged as error:
             records.write(simulator.t)
-            records.join()
+            _join(records)
             write_json(
                 folder / "status.json",
                 {"finished": False, "diverged": str(error), "round": error.round},
             )
             raise
-    records.join()
+    _join(records)
     write_json(folder / "status.json", {"finished": True, "rounds": simulator.t})
     shutil.rmtree(folder / "parts", ignore_errors=True)
     (folder / "store.scratch").unlink(missing_ok=True)
     return Finished(folder, simulator, time.perf_counter() - begun, compilations.seconds)
+
+
+def _join(records: Records) -> None:
+    with reading_tables(records.parts, f"start the run in {str(records.run)!r} anew"):
+        records.join()
 
 
 def _interrupted(folder: Path, simulator: Simulator) -> None:
@@ -310,74 +334,3 @@ def _interrupted(folder: Path, simulator: Simulator) -> None:
         f"stopped after round {simulator.t} of {simulator.training.rounds}; go on with: coterie"
         f" resume {folder}"
     )
-
-
-def tensors(model: Vector) -> dict[str, np.ndarray]:
-    """A model as named arrays: names are the paths in its pytree, joined by dots."""
-    paths, _ = jax.tree_util.tree_flatten_with_path(model.tree)
-    named = {
-        ".".join(_plain(step) for step in path) or "parameters": np.ascontiguousarray(leaf)
-        for path, leaf in paths
-    }
-    return named
-
-
-def write_models(models: dict[str, Vector], facts: dict[str, str], folder: Path) -> list[Path]:
-    """A client's models as safetensors files, one per view."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InvalidInput(
-            f"{str(folder)!r} cannot be written: {error.strerror or error}."
-        ) from None
-    paths = []
-    for view, model in models.items():
-        path = folder / f"{view}.safetensors"
-        with writing(path) as temporary:
-            save_file(tensors(model), temporary, metadata={**facts, "view": view})
-        paths.append(path)
-    return paths
-
-
-def _plain(step: Any) -> str:
-    for attribute in ("key", "idx", "name"):
-        if hasattr(step, attribute):
-            return str(getattr(step, attribute))
-    return str(step)
-
-
-def export(
-    folder: Path, clients: list[int] | None, out: Path, *, view: str | None = None, say: Say = print
-) -> list[Path]:
-    """Write clients' models as safetensors files (`clients` None: all); returns the paths."""
-    experiment, simulator, _ = load(folder, say=say)
-    if simulator.t == 0:
-        say("this run has no checkpoint yet: these are the initial models.")
-    views = simulator.method.model_views
-    chosen = view or views[0]
-    if chosen not in views:
-        raise InvalidInput(
-            f"view is {chosen!r}, but {experiment.method.name} has {', '.join(map(repr, views))}."
-        )
-    everyone = simulator.members.tolist()
-    for k in clients or []:
-        simulator.place(k)
-    paths = []
-    single = clients is not None and len(clients) == 1 and out.suffix == ".safetensors"
-    try:
-        (out.parent if single else out).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InvalidInput(f"{str(out)!r} cannot be written: {error.strerror or error}.") from None
-    for k in everyone if clients is None else clients:
-        path = out if single else out / f"client-{k:05d}.safetensors"
-        facts = {
-            "client": str(k),
-            "view": chosen,
-            "method": experiment.method.name,
-            "round": str(simulator.t),
-            "model": experiment.model.name,
-        }
-        with writing(path) as temporary:
-            save_file(tensors(simulator.models(k)[chosen]), temporary, metadata=facts)
-        paths.append(path)
-    return paths

@@ -1,5 +1,7 @@
 """A process that does runs as it is told on its standard input, a line of JSON each; see `grid`.
 
+It is called with the cores to use and the files to import (`--import`).
+
 When its input closes, it stops: at once if it has nothing to do, after a checkpoint if it is at
 work. So it does not outlive a command that was killed.
 """
@@ -52,6 +54,7 @@ def main() -> None:
 
     use_users_cache()
 
+    from coterie.core import plugins
     from coterie.core.errors import CoterieError, Notice
     from coterie.engine.simulate import Simulator, Snapshot
     from coterie.runs.experiment import Experiment
@@ -59,6 +62,10 @@ def main() -> None:
     from coterie.runs.run import Interrupted
 
     warnings.simplefilter("ignore", Notice)  # said by the command, which read the data first
+    # A file that fails here did well in the command; then the first run says what it lacks.
+    with contextlib.suppress(CoterieError):
+        plugins.load([Path(file) for file in sys.argv[2:]], lambda sentence: None)
+
     note = ""
 
     def progress(simulator: Simulator, snapshot: Snapshot | None) -> None:

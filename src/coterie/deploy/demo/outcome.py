@@ -16,7 +16,7 @@ from coterie.deploy.demo.processes import DemoFailed
 from coterie.deploy.plan import Plan
 from coterie.engine.simulate import Simulator, drive
 from coterie.report.units import bytes_text
-from coterie.runs.run import tensors
+from coterie.runs.export import tensors
 
 
 @dataclasses.dataclass(frozen=True)

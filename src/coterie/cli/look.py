@@ -1,0 +1,108 @@
+"""`coterie list` and `coterie show`: what there is, and what it takes."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from coterie.cli.console import Import, load_plugins, out
+from coterie.core.errors import InvalidInput, unknown
+
+
+def _registries() -> dict[str, dict[str, Any]]:
+    """By the plural that `list` takes; `show` takes the singular."""
+    from coterie.adversary import ATTACKS
+    from coterie.channel import CHANNELS
+    from coterie.data import SOURCES
+    from coterie.methods import METHODS
+    from coterie.models import MODELS
+
+    return {
+        "methods": dict(METHODS),
+        "channels": dict(CHANNELS),
+        "attacks": dict(ATTACKS),
+        "data": dict(SOURCES),
+        "models": dict(MODELS),
+    }
+
+
+def list_(
+    what: Annotated[
+        str | None, typer.Argument(help="methods, channels, attacks, data or models; nothing: all.")
+    ] = None,
+    imports: Import = None,
+) -> None:
+    """What there is: methods, channels, attacks, data sets and models, a line each."""
+    load_plugins(imports)
+    groups = _registries()
+    if what is not None and what not in groups:
+        raise unknown("the list", what, groups)
+    for title, group in groups.items():
+        if what in (None, title):
+            table = Table(
+                title=title, title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0)
+            )
+            for name, cls in group.items():
+                table.add_row(f"[b]{name}[/b]", cls.summary)
+            out.print(table)
+
+
+def show(
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[KIND] NAME",
+            help="A method, channel, attack, data set or model; where several have one name, first"
+            " its kind: method, channel, attack, data or model.",
+        ),
+    ],
+    imports: Import = None,
+) -> None:
+    """The equation, arguments, defaults and paper of a method; the options of a channel, attack,
+    data set or model.
+
+    Examples: coterie show fedu
+
+    coterie show model linear
+    """
+    load_plugins(imports)
+    kinds = {title.removesuffix("s"): group for title, group in _registries().items()}
+    if len(words) > 2:
+        raise InvalidInput(
+            f"show takes a name, or a kind and a name, but got {len(words)} words:"
+            f" {' '.join(words)}."
+        )
+    *kind, name = words
+    if kind and kind[0] not in kinds:
+        raise unknown("the kind", kind[0], kinds)
+    chosen = {k: group for k, group in kinds.items() if not kind or k == kind[0]}
+    found = {k: group[name] for k, group in chosen.items() if name in group}
+    if not found:
+        *first, last = [k.replace("data", "data set") for k in chosen]
+        what = f"{', '.join(first)} or {last}" if first else last
+        raise unknown(f"the {what}", name, {n for group in chosen.values() for n in group})
+    if len(found) > 1:
+        ways = " and ".join(f"`coterie show {k} {name}`" for k in found)
+        out.print(f"Several have this name; {ways} show one.\n", highlight=False)
+    for k, cls in found.items():
+        _show(k, name, cls, titled=len(found) > 1)
+
+
+def _show(kind: str, name: str, cls: Any, *, titled: bool) -> None:
+    if kind == "method":
+        out.print(f"[b]{cls.title}[/b]  ({name})\n{cls.paper}\n", highlight=False)
+    elif titled:
+        out.print(f"[b]{name}[/b]  ({kind})\n", highlight=False)
+    out.print(inspect.cleandoc(cls.__doc__ or ""), markup=False, highlight=False)
+    table = Table(title="\noptions", title_justify="left")
+    for column in ("option", "symbol", "default", "allowed", "meaning"):
+        table.add_column(column)
+    for d in cls.public().values():
+        plain = isinstance(d.default, (int, float, str, bool))
+        default = "–" if d.default is None else str(d.default) if plain else "(required)"
+        allowed = d.allowed + (", or a schedule" if d.schedulable else "")
+        table.add_row(d.name, d.symbol, default, allowed, d.help)
+    out.print(table)

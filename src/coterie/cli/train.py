@@ -1,0 +1,299 @@
+"""`coterie run`, `resume`, `compare`, `attack` and `demo`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from coterie.cli.console import (
+    DataDir,
+    DropModels,
+    Force,
+    Import,
+    Jobs,
+    Set,
+    load_plugins,
+    out,
+    say,
+)
+
+
+def demo(
+    folder: Annotated[
+        Path, typer.Option("--out", "-o", help="Where to write the report and the runs.")
+    ] = Path("coterie-demo"),
+    rounds: Annotated[int, typer.Option(help="Communication rounds.")] = 60,
+    seeds: Annotated[int, typer.Option(help="How many seeds.", min=1)] = 1,
+) -> None:
+    """Compare six methods on real handwritten digits, 20 clients with 2–3 digits each: a table and
+    an HTML page, in under a minute.
+    """
+    from coterie.runs.presets import demo_experiment
+
+    experiment = demo_experiment(rounds, range(seeds))
+    out.print(
+        f"Six methods on 20 clients with 2–3 handwritten digits each, {rounds} rounds, equal"
+        " gradient steps for all."
+    )
+    _compare(experiment, folder, force=(folder / "report.html").exists())
+
+
+def _compare(
+    experiment: Any,
+    folder: Path,
+    *,
+    force: bool,
+    scores: list[float] | None = None,
+    budgets: list[str] | None = None,
+    fair: bool = False,
+    jobs: int = 1,
+    drop_models: bool = False,
+) -> None:
+    from coterie.cli.progress import bars
+    from coterie.report.budget import parse_bytes
+    from coterie.report.measures import sheets
+    from coterie.report.tables import comparison_table
+    from coterie.runs.compare import compare_into
+
+    paid = [parse_bytes(text) for text in budgets or []]
+    with bars(out) as begin:
+        comparison = compare_into(
+            experiment,
+            folder,
+            force=force,
+            begin=begin,
+            say=say,
+            targets=scores or [],
+            budgets=paid,
+            jobs=jobs,
+            keep_models=not drop_models,
+        )
+    out.print(comparison_table(comparison, out.width))
+    fairness, bill, *times = sheets(comparison, scores or [], paid)
+    for sheet in [*([fairness] if fair else []), *([bill] if scores or paid else []), *times]:
+        out.print(sheet.rich())
+    for sentence in comparison.verdict():
+        out.print(f"· {sentence}", highlight=False, soft_wrap=not out.is_terminal)
+    out.print(f"\n[b]{comparison.answer()}[/b]", highlight=False, soft_wrap=not out.is_terminal)
+    out.print(f"\nReport: {folder / 'report.html'}   Runs: {folder / 'runs'}", highlight=False)
+
+
+def run(
+    experiment: Annotated[
+        Path,
+        typer.Argument(
+            help=r"A TOML file with \[data], \[model], \[training], \[method] (and \[graph])."
+        ),
+    ],
+    folder: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="The run's folder (default: runs/<name of the file>)."),
+    ] = None,
+    data_dir: DataDir = None,
+    settings: Set = None,
+    imports: Import = None,
+    force: Force = False,
+) -> None:
+    """Run one method into a folder that can be killed, resumed and exported from.
+
+    The folder holds config.toml (resolved), environment.json, inputs.json (hashes of the data and
+    files it was made from), rounds.parquet, clients.parquet, ledger.parquet, timing.parquet and
+    checkpoints.
+    """
+    load_plugins(imports)
+    from coterie.cli.progress import bars
+    from coterie.data import warn_without_test
+    from coterie.runs import run as runs
+    from coterie.runs.settings import chosen_experiment
+
+    chosen = chosen_experiment(experiment, settings, data_dir=data_dir)
+    title = chosen.method.title
+    if warning := warn_without_test(chosen.federation()):
+        say(warning)
+    with bars(out) as begin:
+        finished = runs.start(
+            chosen,
+            folder or Path("runs") / experiment.stem,
+            force=force,
+            progress=begin(title, 0, 1),
+            say=say,
+        )
+    _finished(finished)
+
+
+def resume(
+    folder: Annotated[
+        Path, typer.Argument(help="The folder of a run that was killed or interrupted.")
+    ],
+    imports: Import = None,
+) -> None:
+    """Go on with a run; it ends bit for bit as if it had never been disturbed."""
+    load_plugins(imports)
+    from coterie.cli.progress import bars
+    from coterie.runs import run as runs
+
+    with bars(out) as begin:
+        finished = runs.resume(folder, progress=begin(folder.name, 0, 1), say=say)
+    _finished(finished)
+
+
+def _finished(finished: Any) -> None:
+    from coterie.core.files import reading_tables
+    from coterie.report.summary import run_table
+
+    with reading_tables(finished.folder, "run its config.toml again"):
+        out.print(run_table(finished.folder))
+    out.print(
+        f"{finished.folder} · {finished.seconds:.1f} s, of which {finished.compile_seconds:.1f} s"
+        " compiling",
+        highlight=False,
+    )
+
+
+def compare(
+    experiment: Annotated[
+        Path | None,
+        typer.Argument(
+            help=(
+                r"A TOML file, where \[\[methods]] lists the methods; or your own table (.csv,"
+                " .parquet, .npz) or folder."
+            )
+        ),
+    ] = None,
+    methods: Annotated[
+        list[str] | None,
+        typer.Option("--method", "-m", help="A method to compare (repeat); see `coterie list`."),
+    ] = None,
+    seeds: Annotated[
+        list[int] | None,
+        typer.Option("--seed", help="A seed (repeat); all methods are paired at each."),
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option("--data", "-d", help="A data set by name, instead of a file.")
+    ] = None,
+    client: Annotated[
+        str | None, typer.Option(help="Your own table: the column that says whose row it is.")
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option(help="Your own table or folder: the column to predict.")
+    ] = None,
+    scores: Annotated[
+        list[float] | None,
+        typer.Option(
+            "--to", help="What it costs to reach this score: a share, e.g. 0.95 (repeat)."
+        ),
+    ] = None,
+    budgets: Annotated[
+        list[str] | None,
+        typer.Option("--budget", help="What so many bytes buy, e.g. 2MB (repeat)."),
+    ] = None,
+    fair: Annotated[
+        bool,
+        typer.Option(
+            "--fairness", help="Print how evenly clients are served (the report always has it)."
+        ),
+    ] = False,
+    folder: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Where to write (default: runs/<name>-compare)."),
+    ] = None,
+    data_dir: DataDir = None,
+    settings: Set = None,
+    imports: Import = None,
+    jobs: Jobs = 1,
+    drop_models: DropModels = False,
+    force: Force = False,
+) -> None:
+    """Compare methods on the same clients, splits, cohorts, batches and seeds; Local with equal
+    gradient steps is always there.
+
+    Examples: coterie compare -d digits -m fedavg -m fedu -m pfedme --seed 0 --seed 1 -s
+    training.rounds=50
+
+    coterie compare readings.csv --client site --target label
+
+    coterie compare -d digits -m fedu -m lp-proj-2 --to 0.95 --budget 100kB --fairness
+    """
+    load_plugins(imports)
+    from coterie.runs.settings import Asked, compared_experiment
+
+    asked = Asked(experiment, data, client, target)
+    name, chosen = compared_experiment(asked, settings, methods, seeds, data_dir)
+    _compare(
+        chosen,
+        folder or Path("runs") / f"{name}-compare",
+        force=force,
+        scores=scores,
+        budgets=budgets,
+        fair=fair,
+        jobs=jobs,
+        drop_models=drop_models,
+    )
+
+
+def attack(
+    experiment: Annotated[
+        Path, typer.Argument(help=r"A TOML file, where \[\[methods]] lists the methods.")
+    ],
+    attacks: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--attack",
+            "-a",
+            help="An attack (repeat); default: same-value, sign-flip, gaussian, random-labels.",
+        ),
+    ] = None,
+    fractions: Annotated[
+        list[float] | None,
+        typer.Option("--fraction", "-f", help="A share of liars (repeat); default: 0 .1 .2 .5 .8."),
+    ] = None,
+    seeds: Annotated[
+        list[int] | None,
+        typer.Option("--seed", help="A seed (repeat); all methods and attacks are paired at each."),
+    ] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Where to write (default: runs/<name>-attack)."),
+    ] = None,
+    data_dir: DataDir = None,
+    settings: Set = None,
+    imports: Import = None,
+    jobs: Jobs = 1,
+    drop_models: DropModels = False,
+    force: Force = False,
+) -> None:
+    """Methods under attack: every method × attack × share of liars × seed, in one command that can
+    be killed and repeated.
+
+    Scores are over honest clients; who lies is fixed by the seed. `coterie list attacks` names the
+    attacks, `coterie show alie` explains one.
+
+    Example: coterie attack experiment.toml -a sign-flip -a alie -f 0.1 -f 0.3 --seed 0 --seed 1
+    """
+    load_plugins(imports)
+    from coterie.cli.progress import bars
+    from coterie.report.attacked import attack_tables
+    from coterie.runs.attack import attack_into, chosen_attacks
+    from coterie.runs.settings import chosen_experiment, titled
+
+    chosen = chosen_experiment(experiment, settings, None, seeds, data_dir)
+    chosen = titled(chosen, experiment.stem)
+    wanted, shares = chosen_attacks(attacks, fractions)
+    place = folder or Path("runs") / f"{experiment.stem}-attack"
+    with bars(out) as begin:
+        grid = attack_into(
+            chosen,
+            wanted,
+            shares,
+            place,
+            force=force,
+            begin=begin,
+            say=say,
+            jobs=jobs,
+            keep_models=not drop_models,
+        )
+    for table in attack_tables(grid):
+        out.print(table)
+    out.print(f"\nReport: {place / 'report.html'}   Runs: {place / 'runs'}", highlight=False)
