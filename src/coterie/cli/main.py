@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import sys
 from typing import Any, get_type_hints
@@ -57,7 +58,9 @@ def _restore_help(one: Any) -> None:
         _restore_help(inner)
     if one.callback is None:
         return
-    hints = get_type_hints(inspect.unwrap(one.callback), include_extras=True)
+    hints: dict[str, Any] = {}
+    with contextlib.suppress(NameError):  # of names that only type checkers see
+        hints = get_type_hints(inspect.unwrap(one.callback), include_extras=True)
     for parameter in one.params:
         for fact in getattr(hints.get(parameter.name), "__metadata__", ()):
             if getattr(parameter, "help", None) is None:

@@ -165,13 +165,16 @@ class Experiment:
                 f"the experiment has {len(self.contenders)} methods, but `coterie run` takes"
                 " exactly 1; use `coterie compare` for several."
             )
+        return self.contenders[0]
+
+    def refuse_several(self) -> None:
+        """Refuse what only a comparison takes."""
         if self.seeds or self.resplit:
             what = f"seeds is {list(self.seeds)}" if self.seeds else "resplit is true"
             raise InvalidInput(
                 f"{what}, but `coterie run` does a single run, with training.seed and data.seed;"
                 " leave it out, or use `coterie compare`."
             )
-        return self.contenders[0]
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Experiment:

@@ -102,6 +102,7 @@ def start(
     say: Say = print,
 ) -> Finished:
     """Run an experiment with one method into a new folder."""
+    experiment.refuse_several()
     simulator = _simulator(experiment, folder)  # refuses before anything is written
     if force and (folder / "config.toml").is_file():
         discard(folder)
