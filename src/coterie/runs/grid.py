@@ -29,6 +29,7 @@ from coterie.report.outcome import Outcome
 from coterie.report.units import bytes_text
 from coterie.runs import run as runs
 from coterie.runs.experiment import Experiment
+from coterie.runs.outcomes import read_outcome
 
 Begin = Callable[[str, int, int], Progress | None]
 """Called before each run with its label, its number and how many there are; may give a progress
@@ -77,7 +78,7 @@ class Planned:
             say(str(error))
 
     def outcome(self) -> Outcome:
-        return Outcome.from_folder(self.place, self.single, self.single.federation().test.sizes)
+        return read_outcome(self.place, self.single)
 
 
 @runtime_checkable

@@ -28,7 +28,7 @@ from coterie.engine.simulate import Progress, Simulator, drive
 from coterie.network.model import Dropping
 from coterie.runs.checkpoint import Checkpoints
 from coterie.runs.experiment import Experiment
-from coterie.runs.records import Records
+from coterie.runs.records import ROWS, Records, write_rows
 
 SECONDS_BETWEEN_CHECKPOINTS = 10.0
 Say = Callable[[str], None]
@@ -113,6 +113,7 @@ def start(
                 "clients.parquet",
                 "ledger.parquet",
                 "timing.parquet",
+                ROWS,
             ):
                 (folder / name).unlink(missing_ok=True)
     make_folder(folder, force=force)
@@ -303,6 +304,7 @@ def _carry_on(
             )
             raise
     records.join()
+    write_rows(folder, simulator)
     write_json(folder / "status.json", {"finished": True, "rounds": simulator.t})
     shutil.rmtree(folder / "parts", ignore_errors=True)
     (folder / "store.scratch").unlink(missing_ok=True)
