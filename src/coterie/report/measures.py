@@ -5,6 +5,7 @@ rounds and gradients.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import ROUND_FLOOR, Decimal
 from typing import NamedTuple
 
 import numpy as np
@@ -74,7 +75,7 @@ def fairness_sheet(comparison: Comparison) -> Sheet:
                 (
                     ""
                     if entry.local is entry.outcomes or np.isnan(correlations).all()
-                    else f"{np.nanmean(correlations):.3f}"
+                    else f"{np.nanmean(correlations):z.3f}"
                 ),
             ]
         )
@@ -189,7 +190,20 @@ def default_targets(comparison: Comparison) -> list[float]:
         if e.local is e.outcomes and not e.collapsed
     ]
     near = max(ends, default=0.0) - (0.005 if comparison.score_name == "accuracy" else 0.0)
-    return sorted({round(t, 4) for t in [*alone[:1], near]})
+    return sorted({_rounded_down(t, comparison.score_name) for t in [*alone[:1], near]})
+
+
+def _rounded_down(value: float, score_name: str) -> float:
+    """To what a column's head can show, and never past what was reached.
+
+    >>> _rounded_down(0.87659, "accuracy"), _rounded_down(-0.123456, "negated mse")
+    (0.8765, -0.124)
+    """
+    exact = Decimal(repr(float(value)))
+    if not exact.is_finite() or not exact:
+        return float(value)
+    place = -4 if score_name == "accuracy" else exact.adjusted() - 2
+    return float(exact.quantize(Decimal(1).scaleb(place), ROUND_FLOOR))
 
 
 def sheets(
