@@ -1,5 +1,5 @@
-"""The verdict that a user reads, on simulated comparisons: how often is it wrong, and how often does
-it find what is there?
+"""The verdict that a user reads, on simulated comparisons: how often is it wrong, and how often
+does it find what is there?
 
 A world gives every client a true gain, every training run a random effect on all clients, and every
 test row an outcome that Local and the method share but for some rows. Three worlds have nothing to
@@ -32,6 +32,7 @@ from coterie.report.comparison import Comparison, Entry
 from coterie.report.outcome import Outcome
 
 CLIENTS, SEEDS, EFFECTS, ROWS = (2, 3, 5, 10, 30, 100), (1, 2, 3, 5, 10), (0.0, 0.5), (6, 40)
+LOCAL, METHOD = coterie.Local(), coterie.FedU()
 SPREAD = 0.08
 """Standard deviation of the clients' true gains."""
 DISAGREE = 0.4
@@ -86,7 +87,7 @@ def comparison(world: World, rng: np.random.Generator, fed: Federation) -> Compa
             wins = side < (1 + np.clip(gain / DISAGREE, -1, 1)) / 2
             alone = np.where(differ < DISAGREE, ~wins, differ < 0.8).astype(float)
             mine = np.where(differ < DISAGREE, wins, differ < 0.8).astype(float)
-        made = (("local", coterie.Local(), alone), ("method", coterie.FedU(), mine))
+        made = (("local", LOCAL, alone), ("method", METHOD, mine))
         for name, method, scores in made:
             view = method.model_views[0]
             each = scores.reshape(k, n).mean(1)
@@ -151,18 +152,18 @@ def claims(counter: Counter[str]) -> int:
 @pytest.mark.parametrize("kind", ["same", "by turns", "drawn"])
 def test_chance_is_called_a_difference_in_at_most_6_percent(kind: str) -> None:
     """Over the whole grid together. In most worlds the tests are on the safe side, so the mean is
-    about 3%, and 6% is more than five standard errors above it.
+    about 2% to 3%, and 6% is more than three standard errors above it; for single worlds see below.
     """
     rng = np.random.default_rng(1)
     wrong, named, total = 0, 0, 0
     for world in worlds(kind):
         if kind == "drawn" and world.clients < 6:
             continue
-        count = 6
+        count = 4
         found = said(world, count, rng)
         wrong, total = wrong + claims(found[WRONG[kind]]), total + count
         named += claims(found["named"])
-    assert total >= 300
+    assert total >= 200
     assert wrong / total <= 0.06
     assert kind != "same" or named / total <= 0.06
 

@@ -106,7 +106,6 @@ class Measured:
     gain: Gain
     others: Tested
     these: Tested | None = None
-    these_runs: Tested | None = None
 
 
 def _rows(
@@ -153,11 +152,10 @@ def measure(
         np.array_equal(r.client, rows[0].client) for r in rows
     )
     these = of_these_sites(rows, shared=shared)
-    fixed = of_these_sites(rows, shared=shared, runs_are_random=False)
     ids = np.flatnonzero(members)
     clients = Clients.of(ids, *of_each_client(rows, ids.tolist(), shared=shared))
     gain = dataclasses.replace(gain, low=these.low, high=these.high, clients=clients)
-    return Measured(gain, others, these, fixed)
+    return Measured(gain, others, these)
 
 
 def judge(measured: Sequence[Measured]) -> list[Gain]:
@@ -165,7 +163,7 @@ def judge(measured: Sequence[Measured]) -> list[Gain]:
     needed = fewest_clients(len(measured))
     far = holm([m.others.p for m in measured])
     near = iter(holm([m.these.p for m in measured if m.these is not None]))
-    runs = iter(holm([m.these_runs.p for m in measured if m.these_runs is not None]))
+    here = iter(holm([m.these.p_here for m in measured if m.these is not None]))
     out = []
     for m, p in zip(measured, far, strict=True):
         others = (
@@ -173,13 +171,12 @@ def judge(measured: Sequence[Measured]) -> list[Gain]:
             if m.gain.count >= needed
             else Verdict.none(_too_few(m.gain.count, len(measured), needed))
         )
-        these, here = Verdict.none(NO_ROWS), False
+        these, clear = Verdict.none(NO_ROWS), False
         if m.these is not None:
             these = Verdict.of(m.gain.mean, float(next(near)))
-            fixed = float(next(runs))
-            here = fixed <= LEVEL and these.word == "no clear difference"
+            clear = bool(next(here) <= LEVEL) and these.word == "no clear difference"
         out.append(
-            dataclasses.replace(m.gain, these=these, others=others, clear_in_these_runs=here)
+            dataclasses.replace(m.gain, these=these, others=others, clear_in_these_runs=clear)
         )
     return out
 

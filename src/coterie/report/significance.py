@@ -44,9 +44,9 @@ FEWEST_ROWS = 10
 ENUMERATED = 13
 """Up to so many differences all sign patterns are looked at; beyond, a random sample of them."""
 DRAWS = 9999
-MANY = 200
-"""With so many differences (counted as (Σa²)²/Σa⁴) the sum of random signs is normal: the p-value
-is then off by less than 10⁻⁴ where it matters.
+MANY = 100
+"""With so many differences (counted as (Σa²)²/Σa⁴) the sum of random signs is normal: a p-value of
+0.05 is then off by less than 0.001.
 """
 CLOSE = 1 - 1e-5
 """Ties are ties in spite of rounding."""
@@ -56,11 +56,12 @@ CLOSE = 1 - 1e-5
 class Tested:
     """What a test found: the mean, its p-value (two-sided) and the values that it does not reject
     at 5%, which exclude 0 exactly when p ≤ 0.05. There is no interval when none is finite or too
-    few rows differ.
+    few rows differ. `p_here` is of the mean of these very training runs, as if seeds were fixed.
     """
 
     mean: float
     p: float
+    p_here: float
     low: float | None = None
     high: float | None = None
 
@@ -210,16 +211,13 @@ def _by_run(rows: Sequence[Rows], shared: bool) -> list[Rows]:
     return [Rows(rows[0].client, np.mean([r.difference for r in rows], axis=0))]
 
 
-def of_these_sites(
-    rows: Sequence[Rows], *, shared: bool = True, runs_are_random: bool = True
-) -> Tested:
+def of_these_sites(rows: Sequence[Rows], *, shared: bool = True) -> Tested:
     """Do these very sites gain? Hypothesis: the mean over these sites of their mean difference,
     over all rows that they might have been tested on (and all seeds), is 0.
 
     Paired sign-flips of test rows within sites; the statistic is the mean over sites of each site's
     mean. `rows` has one item per seed; `shared` says that all have the same rows. With several
-    seeds the variance over seeds is added as described above; without `runs_are_random` the answer
-    is about the mean of these very training runs.
+    seeds the variance over seeds is added as described above.
     """
     weights = [r.weights() for r in rows]
     means = np.array([float(w @ r.difference) for w, r in zip(weights, rows, strict=True)])
@@ -227,29 +225,37 @@ def of_these_sites(
     runs = _by_run(rows, shared)
     pairs = list(zip(weights, runs, strict=False))
     null = together([flips(w * r.difference) for w, r in pairs])
-    seeds = _over_seeds(means) if runs_are_random else (0.0, 0)
+    seeds = _over_seeds(means)
     power = lambda k: float(np.mean([np.sum(w**2 * r.difference**k) for w, r in pairs]))
-    p = p_value(mean, null, *seeds)
+    p = p_value(mean, null, *seeds), p_value(mean, null)
     if min(np.count_nonzero(r.difference) for r in runs) < FEWEST_ROWS:
-        return Tested(mean, p)
-    return Tested(mean, p, *_interval(mean, null, (power(2), power(1), power(0)), seeds))
+        return Tested(mean, *p)
+    return Tested(mean, *p, *_interval(mean, null, (power(2), power(1), power(0)), seeds))
 
 
-def of_other_sites(differences: Array, *, runs_are_random: bool = True) -> Tested:
+def of_other_sites(differences: Array) -> Tested:
     """Would another site like these gain? Hypothesis: the mean difference of the sites that these
     were drawn from is 0.
 
     From an array (seeds, clients). Paired sign-flips of the clients' means over seeds, all 2ᴷ of
-    them for up to 13 clients; with several seeds their variance is added as described above.
+    them for up to 13 clients. With several seeds the p-value is the larger of that and of the test
+    above with Student's critical value for the clients' variance, too: the few sums that few
+    clients have leave no room to add anything to.
     """
     each = differences.mean(0)
-    k = len(each)
-    mean = float(each.mean())
-    null = flips(each / k)
-    seeds = _over_seeds(differences.mean(1)) if runs_are_random else (0.0, 0)
-    moments = float((each**2).sum()) / k**2, float(each.sum()) / k**2, 1 / k
-    low, high = _interval(mean, null, moments, seeds)
-    return Tested(mean, p_value(mean, null, *seeds), low, high)
+    k, mean = len(each), float(each.mean())
+    p = p_value(mean, flips(each / k))
+    variance, freedom = _over_seeds(differences.mean(1))
+    if not variance:
+        return Tested(mean, p, p)
+    clients = Flips(_student(k - 1, DRAWS) * each.std(ddof=1) / np.sqrt(k), _chances())
+    return Tested(mean, max(p, p_value(mean, clients, variance, freedom)), p)
+
+
+@lru_cache(maxsize=1024)
+def _coins(count: int) -> Array:
+    """The chances of 0, 1, …, `count` heads."""
+    return np.asarray(stats.binom.pmf(np.arange(count + 1), count, 0.5))
 
 
 def _lattice(whole: Array) -> float:
@@ -260,7 +266,7 @@ def _lattice(whole: Array) -> float:
     chances = np.ones(1)
     for size, count in zip(*np.unique(sizes, return_counts=True), strict=True):
         spaced = np.zeros(int(size) * int(count) + 1)
-        spaced[:: int(size)] = stats.binom.pmf(np.arange(count + 1), count, 0.5)
+        spaced[:: int(size)] = _coins(int(count))
         chances = np.convolve(chances, spaced)
     # Place j is the sum 2j − Σ sizes.
     sums = 2 * np.arange(len(chances)) - int(sizes.sum())
