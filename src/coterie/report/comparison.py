@@ -191,7 +191,8 @@ class Comparison:
         if self.federation.task != "classification":
             return None
         each = self.federation.majority_score()
-        return float(np.nanmean(each[self.members] if self.members.any() else each))
+        members = np.flatnonzero(self.members)
+        return float(np.nanmean(each[members] if len(members) else each))
 
     def client_name(self, k: int) -> str:
         """A client as its owner calls it."""
