@@ -15,7 +15,7 @@ import coterie
 from coterie import Federation
 from coterie.report.budget import to_target
 from coterie.report.comparison import Comparison, Entry
-from coterie.report.measures import default_targets, sheets
+from coterie.report.measures import bytes_sheet, default_targets, sheets
 from coterie.report.outcome import Outcome
 from coterie.report.page import page
 from coterie.report.tables import cells, markdown
@@ -169,3 +169,21 @@ def test_a_folder_without_scores_per_row_is_still_reported_on(tmp_path: Path) ->
     assert "saved without the scores of single test rows" in old.answer()
     assert old.rows()[1].gain is not None
     assert "cannot tell" not in old.answer()
+
+
+def test_default_targets_are_met_at_every_seed(ragged: Federation) -> None:
+    local = [outcome(coterie.Local(), [s] * 5, i) for i, s in enumerate((0.61234, 0.65))]
+    method = [outcome(coterie.FedU(), [s] * 5, i) for i, s in enumerate((0.30, 0.35))]
+    comparison = two(ragged, local, method)
+    assert default_targets(comparison) == [0.6073, 0.6123]
+    (line, _) = bytes_sheet(comparison, default_targets(comparison), []).lines
+    assert not any("seeds" in cell for cell in line)
+
+
+def test_what_a_score_costs_is_over_the_same_clients_too(ragged: Federation) -> None:
+    local = [outcome(coterie.Local(), [0.5, s, 0.5, 0.5, 0.5], i) for i, s in enumerate((1, NAN))]
+    method = [outcome(coterie.FedU(), [0.4, s, 0.4, 0.4, 0.4], i) for i, s in enumerate((1, NAN))]
+    comparison = two(ragged, local, method)
+    fair, bill = sheets(comparison, [0.45])
+    assert [line[1] for line in fair.lines] == ["50.00", "40.00"]
+    assert bill.lines[1][1] == "never"
