@@ -134,8 +134,10 @@ def said(
     fed = federation(world.clients, world.rows)
     out: dict[str, Counter[str]] = {"these": Counter(), "others": Counter(), "named": Counter()}
     for _ in range(count):
-        text = comparison(world, rng, fed).answer()
-        assert not check or (world.seeds == 1) == ("one training run" in text), text
+        compared = comparison(world, rng, fed)
+        text = compared.answer()
+        for told in (text, " ".join(compared.verdict())) if check else ():
+            assert (world.seeds == 1) == ("one training run" in told), told
         for question, word in read(text).items():
             out[question][word] += 1
     return out
@@ -189,6 +191,14 @@ def test_two_seeds_that_agree_are_enough() -> None:
     world = World(10, 2, 0.0, 100, "same", gain=0.35)
     found = said(world, 10, np.random.default_rng(3))
     assert found["these"]["helps"] >= 8
+
+
+@pytest.mark.parametrize("resplit", [False, True])
+def test_errors_of_regression_are_tested_too(resplit: bool) -> None:
+    world = World(5, 3, 0.0, 40, "same", gain=0.5, regression=True, resplit=resplit)
+    found = said(world, 10, np.random.default_rng(3))
+    assert found["these"]["helps"] >= 8
+    assert found["named"]["somebody"] >= 8
 
 
 @pytest.mark.slow

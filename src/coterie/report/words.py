@@ -83,8 +83,10 @@ class Words:
             f" hurt: {len(c.hurt)}{self.some(c.hurt)}; cannot tell: {len(c.unclear)}."
         )
 
-    def runs(self, g: Gain, seed: int) -> str:
+    def runs(self, g: Gain) -> str:
+        """What is said of training runs: of one only that it is one."""
         if g.seeds == 1:
+            seed = self.comparison.entries[0].outcomes[0].seed
             return (
                 f"This is about one training run (seed {seed}); what another seed would give is not"
                 " known."
@@ -125,6 +127,8 @@ class Words:
             )
             head = f"{row.label} {verb} {_clients(g.count)}: {what} {against}."
         told = [head, self.others(g.others) if others else "", self.singles(g), self.extreme(g)]
+        if g.seeds > 1:
+            told.insert(1, self.runs(g))
         return " ".join(sentence for sentence in told if sentence)
 
 
@@ -140,7 +144,10 @@ def verdict(comparison: Comparison) -> list[str]:
                 f"{entry.label}: its gain is not known, because training alone with equal gradient"
                 " steps diverged."
             )
-    return [*out, words.others(asked[0])] if asked and open_ else out
+    if asked and open_:
+        out.append(words.others(asked[0]))
+    single = [r.gain for r in rows if r.gain is not None and r.gain.seeds == 1]
+    return [*out, words.runs(single[0])] if single else out
 
 
 def _nothing(comparison: Comparison) -> str:
@@ -209,7 +216,7 @@ def answer(comparison: Comparison) -> str:
         told.append(f"Whether {who} gain cannot be answered: {sure.why}.")
     if free:
         told.append(words.others(g.others))
-    told += [words.singles(g), words.runs(g, entry.outcomes[0].seed)]
+    told += [words.singles(g), words.runs(g)]
     cost = np.mean(
         [(o.up[-1] + o.down[-1]) / comparison.federation.clients for o in entry.outcomes]
     )
