@@ -45,6 +45,7 @@ def test_run_resume_export(cli: Cli, tmp_path: Path) -> None:
         "clients.parquet",
         "ledger.parquet",
         "timing.parquet",
+        "rows.parquet",
         "checkpoints",
         "status.json",
     }
@@ -360,8 +361,10 @@ def test_from_somebodys_own_table_to_an_answer_in_words(
     code, out, err = cli(*arguments, "-s", "training.eval_every=4")
     assert code == 0, err
     words = " ".join(out.split())
-    assert re.search(r"Federating (helps|hurts|makes no clear difference): FedU", words), out
-    assert re.search(r"It helps \d of 4 clients.*It costs each client [\d.]+ k?B", words), out
+    sure = r"(helps|hurts|makes no clear difference to) these 4 clients: FedU"
+    assert re.search(f"Federating {sure}, the only federated method", words), out
+    assert re.search(r"like these would gain cannot be answered: 4 clients are too few", words), out
+    assert re.search(r"helped: \d of 4 clients.*It costs each client [\d.]+ k?B", words), out
     assert ("majority class" in out) == (kind == "classification")
 
 

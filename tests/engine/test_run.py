@@ -64,7 +64,7 @@ def tables(folder: Path) -> dict[str, list]:
     """Everything a run wrote that must not depend on interruptions."""
     return {
         name: pq.read_table(folder / f"{name}.parquet").to_pylist()
-        for name in ("rounds", "clients", "ledger")
+        for name in ("rounds", "clients", "ledger", "rows")
     }
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import coterie
 from coterie.channel import get_channel
-from coterie.report.comparison import Gain, weighted, worst_tenth
+from coterie.report.comparison import weighted, worst_tenth
 from coterie.report.tables import COLUMNS, comparison_table, markdown
 from coterie.report.units import bytes_text
 from coterie.runs.compare import compare, compare_into, with_locals
@@ -78,24 +78,6 @@ def test_channels_are_told_apart_too_and_usual_switches_are_not_told() -> None:
     ]
 
 
-def test_gain_on_hand_made_numbers() -> None:
-    gain = Gain.of(np.array([[0.1, -0.2, 0.4, np.nan], [0.3, -0.2, 0.0, np.nan]]))
-    assert gain.mean == pytest.approx(0.4 / 6)
-    assert gain.share_gaining == pytest.approx(2 / 3)
-    assert (gain.largest_loss, gain.worst_client) == (pytest.approx(-0.2), 1)
-    assert gain.low < gain.mean < gain.high
-    certain = Gain.of(np.full((3, 5), 0.25))
-    assert (certain.low, certain.high) == (pytest.approx(0.25), pytest.approx(0.25))
-
-
-def test_the_bootstrap_interval_has_about_the_right_width() -> None:
-    """For one seed it is the classical bootstrap of a mean: about ±1.96 standard errors."""
-    values = np.random.default_rng(0).normal(0.3, 1.0, (1, 400))
-    gain = Gain.of(values)
-    error = values.std() / 20
-    assert (gain.high - gain.low) / (2 * 1.96 * error) == pytest.approx(1.0, abs=0.1)
-
-
 def test_small_measures() -> None:
     scores = np.array([0.5, 0.9, np.nan, 0.7, 0.6, 0.8, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9])
     assert worst_tenth(scores) == pytest.approx(0.55)  # two of eleven
@@ -121,6 +103,13 @@ def test_memory_and_folders_give_the_same_comparison(tmp_path: Path) -> None:
             assert all(np.array_equal(x.scores[v], y.scores[v], equal_nan=True) for v in x.scores)
             assert np.array_equal(x.up, y.up)
             assert x.validation == pytest.approx(y.validation, rel=1e-12)
+            assert x.test_rows == y.test_rows
+            assert x.rows is not None
+            assert y.rows is not None
+            assert np.array_equal(x.rows.client, y.rows.client)
+            assert np.array_equal(x.rows.row, y.rows.row)
+            assert all(np.array_equal(x.rows.scores[v], y.rows.scores[v]) for v in x.scores)
+    assert stored.answer() == held.answer()
     assert (tmp_path / "here" / "table.md").read_text().startswith(markdown(stored))
 
 
@@ -142,6 +131,10 @@ def test_resplit_draws_a_split_per_seed_shared_by_all_methods(tmp_path: Path) ->
     sizes = [[o.samples.tolist() for o in entry.outcomes] for entry in comparison.entries]
     assert all(s == sizes[0] for s in sizes)
     assert sizes[0][0] != sizes[0][1]
+    rows = [[o.test_rows for o in entry.outcomes] for entry in comparison.entries]
+    assert all(r == rows[0] for r in rows)
+    assert rows[0][0] != rows[0][1]
+    assert all(r.gain is not None and r.gain.these is not None for r in comparison.rows()[2:3])
 
 
 def test_a_collapsed_run_is_called_that_and_never_a_number(tmp_path: Path) -> None:

@@ -2,17 +2,84 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.table import Table
 
+from coterie.report.comparison import Spread
 from coterie.report.figures import pyplot, svg
+from coterie.report.outcome import Outcome
 from coterie.report.page import STYLE
 
-if TYPE_CHECKING:
-    from coterie.runs.attack import Cell, Grid
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One method under one attack at one fraction: the honest clients' mean score at each seed,
+    None where the run collapsed, and when.
+
+    `changes` are against the same seed's run in which nobody lies, on the very same clients: those
+    that are honest at one fraction are not those of another, and may have easier data.
+    """
+
+    scores: tuple[float | None, ...]
+    collapsed_at: tuple[int | None, ...]
+    changes: tuple[float | None, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        outcomes: Sequence[Outcome],
+        calm: Sequence[Outcome],
+        liars: Sequence[NDArray[np.bool_]],
+    ) -> Cell:
+        scores = [_honest(o, lie) for o, lie in zip(outcomes, liars, strict=True)]
+        before = [_honest(o, lie) for o, lie in zip(calm, liars, strict=True)]
+        changes = (
+            ()
+            if outcomes is calm
+            else tuple(
+                None if s is None or b is None else s - b
+                for s, b in zip(scores, before, strict=True)
+            )
+        )
+        return cls(tuple(scores), tuple(o.collapsed_at for o in outcomes), changes)
+
+    @property
+    def change(self) -> float | None:
+        """Mean over the seeds where neither run collapsed."""
+        kept = [c for c in self.changes if c is not None]
+        return float(np.mean(kept)) if kept else None
+
+    @property
+    def spread(self) -> Spread | None:
+        """Over the seeds that did not collapse; None when all did."""
+        kept = [s for s in self.scores if s is not None]
+        return Spread.over(kept) if kept else None
+
+    @property
+    def collapses(self) -> list[int]:
+        return [t for t in self.collapsed_at if t is not None]
+
+
+def _honest(outcome: Outcome, liars: NDArray[np.bool_]) -> float | None:
+    return None if outcome.collapsed else float(np.nanmean(np.where(liars, np.nan, outcome.last())))
+
+
+@dataclasses.dataclass
+class Grid:
+    """What `runs.attack` found; `cells[label, attack, fraction]`."""
+
+    title: str
+    labels: list[str]
+    attacks: list[str]
+    fractions: list[float]
+    seeds: list[int]
+    cells: dict[tuple[str, str, float], Cell]
+    score_name: str = "accuracy"
 
 
 BRACKETS = (

@@ -35,16 +35,18 @@ def spent(outcome: Outcome, direction: str = "both") -> Array:
     )
 
 
-def mean_scores(outcome: Outcome, view: str | None = None) -> Array:
-    """Clients' mean score at every evaluation."""
-    return np.nanmean(outcome.scores[view or outcome.view], axis=1)
+def mean_scores(outcome: Outcome, members: Array | None = None) -> Array:
+    """The mean score at every evaluation of all clients, or of some (a mask)."""
+    scores = outcome.scores[outcome.view]
+    some = members is not None and members.any()
+    return np.nanmean(np.ascontiguousarray(scores[:, members]) if some else scores, axis=1)
 
 
 def to_target(
-    outcome: Outcome, target: float, direction: str = "both", view: str | None = None
+    outcome: Outcome, target: float, direction: str = "both", members: Array | None = None
 ) -> Cost:
     """What it took until the clients' mean score first reached the target."""
-    reached = np.flatnonzero(mean_scores(outcome, view) >= target)
+    reached = np.flatnonzero(mean_scores(outcome, members) >= target)
     if not len(reached):
         return Cost(None, None, None)
     i = int(reached[0])
@@ -54,11 +56,11 @@ def to_target(
 
 
 def at_budget(
-    outcome: Outcome, budget: float, direction: str = "both", view: str | None = None
+    outcome: Outcome, budget: float, direction: str = "both", members: Array | None = None
 ) -> float:
     """The last mean score that a budget of bytes (of all clients together) pays for."""
     paid = np.flatnonzero(spent(outcome, direction) <= budget)
-    return float(mean_scores(outcome, view)[paid[-1]]) if len(paid) else float("nan")
+    return float(mean_scores(outcome, members)[paid[-1]]) if len(paid) else float("nan")
 
 
 def parse_bytes(text: str) -> float:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,11 @@ from numpy.typing import NDArray
 
 from coterie.data.federation import Federation
 from coterie.engine.exchange import exchange_of
+from coterie.report import words
+from coterie.report.gain import Gain, judge, measure
 from coterie.report.outcome import Outcome
-from coterie.report.units import bytes_text, score_number
 
 Array = NDArray[Any]
-BOOTSTRAPS = 2000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,49 +33,6 @@ class Spread:
     def over(cls, values: Sequence[float]) -> Spread:
         a = np.asarray(values, float)
         return cls(float(a.mean()), float(a.std(ddof=1)) if len(a) > 1 else 0.0, len(a))
-
-
-@dataclasses.dataclass(frozen=True)
-class Gain:
-    """Score minus that of Local at equal gradient steps, client by client and seed by seed."""
-
-    mean: float
-    low: float
-    high: float
-    share_gaining: float
-    largest_loss: float
-    worst_client: int
-    per_client: tuple[float, ...]
-
-    @classmethod
-    def of(cls, differences: Array, seed: int = 0) -> Gain:
-        """From an array (seeds, clients); the 95% interval is a paired bootstrap over seeds and
-        clients.
-        """
-        has = ~np.isnan(differences).any(0)
-        d = differences[:, has]
-        rng = np.random.default_rng([seed, 0xB007])
-        seeds = rng.integers(0, d.shape[0], (BOOTSTRAPS, d.shape[0]))
-        clients = rng.integers(0, d.shape[1], (BOOTSTRAPS, d.shape[1]))
-        # The mean over the resampled seeds and clients, without an array of all three sizes.
-        counts = np.zeros((BOOTSTRAPS, d.shape[0]))
-        np.add.at(counts, (np.arange(BOOTSTRAPS)[:, None], seeds), 1.0 / d.shape[0])
-        weights = np.zeros((BOOTSTRAPS, d.shape[1]))
-        np.add.at(weights, (np.arange(BOOTSTRAPS)[:, None], clients), 1.0 / d.shape[1])
-        means = np.einsum("bs,sc,bc->b", counts, d, weights, optimize=True)
-        low, high = np.quantile(means, [0.025, 0.975])
-        each = np.full(differences.shape[1], np.nan)
-        each[has] = d.mean(0)
-        worst = int(np.nanargmin(each))
-        return cls(
-            float(d.mean()),
-            float(low),
-            float(high),
-            float((d.mean(0) > 0).mean()),
-            float(np.nanmin(each)),
-            worst,
-            tuple(each.tolist()),
-        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,10 +80,21 @@ class Entry:
     label: str
     outcomes: list[Outcome]
     local: list[Outcome] | None
+    local_collapsed: str | None = None
+    """Why there is no Local to measure against: it diverged."""
 
     @property
     def collapsed(self) -> str | None:
         return next((o.collapsed for o in self.outcomes if o.collapsed), None)
+
+    @property
+    def federated(self) -> bool:
+        return exchange_of(self.outcomes[0].method).sends
+
+    @property
+    def measured(self) -> bool:
+        """Whether there is a gain to speak of."""
+        return self.local is not None and self.local is not self.outcomes and not self.collapsed
 
 
 @dataclasses.dataclass
@@ -137,81 +106,94 @@ class Comparison:
     entries: list[Entry]
     score_name: str = "accuracy"
 
+    @cached_property
+    def members(self) -> Array:
+        """The clients that all means and gains are over: those with a score at every seed."""
+        last = [o.last() for e in self.entries if not e.collapsed for o in e.outcomes]
+        if not last:
+            return np.zeros(self.federation.clients, bool)
+        return np.asarray(~np.isnan(np.stack(last)).any(0))
+
     def rows(self) -> list[Row]:
-        rows = []
-        for entry in self.entries:
-            first = entry.outcomes[0]
-            for view in first.method.model_views:
-                scores = [o.last(view) for o in entry.outcomes]
-                gain = None
-                if (
-                    entry.local is not None
-                    and entry.local is not entry.outcomes
-                    and not entry.collapsed
-                ):
-                    gain = Gain.of(
-                        np.stack([s - lo.last() for s, lo in zip(scores, entry.local, strict=True)])
-                    )
-                several = len(first.method.model_views) > 1
-                rows.append(
-                    Row(
-                        label=f"{entry.label} ({view})" if several else entry.label,
-                        view=view,
-                        mean=Spread.over([float(np.nanmean(s)) for s in scores]),
-                        weighted=Spread.over(
-                            [
-                                weighted(s, o.samples)
-                                for s, o in zip(scores, entry.outcomes, strict=True)
-                            ]
-                        ),
-                        worst=Spread.over([worst_tenth(s) for s in scores]),
-                        variance=Spread.over([float(np.nanvar(s)) for s in scores]),
-                        gain=gain,
-                        up=float(np.mean([o.up[-1] for o in entry.outcomes])),
-                        down=float(np.mean([o.down[-1] for o in entry.outcomes])),
-                        seconds=float(np.mean([o.seconds for o in entry.outcomes])),
-                        compile_seconds=float(np.mean([o.compile_seconds for o in entry.outcomes])),
-                        collapsed=entry.collapsed,
-                        collapsed_at=next(
-                            (o.collapsed_at for o in entry.outcomes if o.collapsed), None
-                        ),
-                        poor=(
-                            Spread.over(
-                                [
-                                    float(np.nanmean(s[list(o.poor)]))
-                                    for s, o in zip(scores, entry.outcomes, strict=True)
-                                ]
-                            )
-                            if first.poor
-                            else None
-                        ),
-                        newcomers=(
-                            Spread.over([o.newcomers[view] for o in entry.outcomes])
-                            if all(o.newcomers for o in entry.outcomes)
-                            else None
-                        ),
-                        predicted=(
-                            Spread.over(
-                                [
-                                    float(o.predicted[-1])
-                                    for o in entry.outcomes
-                                    if o.predicted is not None
-                                ]
-                            )
-                            if first.predicted is not None
-                            else None
-                        ),
-                    )
+        """The table: a row per view of every method."""
+        return [row for _, row in self.judged()]
+
+    def judged(self) -> list[tuple[Entry, Row]]:
+        """The rows and whose they are; tests are made once."""
+        return self._judged
+
+    @cached_property
+    def _judged(self) -> list[tuple[Entry, Row]]:
+        measured = {
+            (i, view): measure(entry.outcomes, entry.local, view, self.members)
+            for i, entry in enumerate(self.entries)
+            if entry.local is not None and entry.measured and self.members.any()
+            for view in entry.outcomes[0].method.model_views
+        }
+        # A method is judged by its first view: one hypothesis per method.
+        first = [key for key in measured if key[1] == self.entries[key[0]].outcomes[0].view]
+        gains = {key: m.gain for key, m in measured.items()}
+        gains |= dict(zip(first, judge([measured[key] for key in first]), strict=True))
+        return [
+            (entry, self._row(entry, view, gains.get((i, view))))
+            for i, entry in enumerate(self.entries)
+            for view in entry.outcomes[0].method.model_views
+        ]
+
+    def _row(self, entry: Entry, view: str, gain: Gain | None) -> Row:
+        first, outcomes = entry.outcomes[0], entry.outcomes
+        members = self.members
+        if entry.collapsed or not members.any():
+            members = np.ones(len(first.last()), bool)
+        scores = [o.last(view)[members] for o in outcomes]
+        mean_of = lambda name: float(np.mean([getattr(o, name) for o in outcomes]))
+        poor = [np.isin(np.arange(len(members)), o.poor) & members for o in outcomes]
+        several = len(first.method.model_views) > 1
+        return Row(
+            label=f"{entry.label} ({view})" if several else entry.label,
+            view=view,
+            mean=Spread.over([float(np.nanmean(s)) for s in scores]),
+            weighted=Spread.over(
+                [weighted(s, o.samples[members]) for s, o in zip(scores, outcomes, strict=True)]
+            ),
+            worst=Spread.over([worst_tenth(s) for s in scores]),
+            variance=Spread.over([float(np.nanvar(s)) for s in scores]),
+            gain=gain,
+            up=float(np.mean([o.up[-1] for o in outcomes])),
+            down=float(np.mean([o.down[-1] for o in outcomes])),
+            seconds=mean_of("seconds"),
+            compile_seconds=mean_of("compile_seconds"),
+            collapsed=entry.collapsed,
+            collapsed_at=next((o.collapsed_at for o in outcomes if o.collapsed), None),
+            poor=(
+                Spread.over(
+                    [
+                        float(np.nanmean(o.last(view)[who]))
+                        for o, who in zip(outcomes, poor, strict=True)
+                    ]
                 )
-        return rows
+                if all(who.any() for who in poor)
+                else None
+            ),
+            newcomers=(
+                Spread.over([o.newcomers[view] for o in outcomes])
+                if all(o.newcomers for o in outcomes)
+                else None
+            ),
+            predicted=(
+                Spread.over([float(o.predicted[-1]) for o in outcomes if o.predicted is not None])
+                if first.predicted is not None
+                else None
+            ),
+        )
 
     def majority(self) -> float | None:
         """What always answering a client's most frequent class would score, mean over clients."""
-        return (
-            float(np.nanmean(self.federation.majority_score()))
-            if self.federation.task == "classification"
-            else None
-        )
+        if self.federation.task != "classification":
+            return None
+        each = self.federation.majority_score()
+        members = np.flatnonzero(self.members)
+        return float(np.nanmean(each[members] if len(members) else each))
 
     def client_name(self, k: int) -> str:
         """A client as its owner calls it."""
@@ -222,81 +204,18 @@ class Comparison:
             else f"client {k}"
         )
 
+    def left_out(self) -> list[str]:
+        """The clients that have test rows at some seeds but not at all: no mean is over them."""
+        some = [~np.isnan(o.last()) for e in self.entries if not e.collapsed for o in e.outcomes]
+        partly = np.any(some, axis=0) & ~self.members if some else ~self.members & False
+        return [self.client_name(int(k)) for k in np.flatnonzero(partly)]
+
     def answer(self) -> str:
         """In one paragraph: does federating help, whom, whom does it hurt, and what does it cost?
         The method is chosen on validation data.
         """
-        unit, name = (100.0, " points") if self.score_name == "accuracy" else (1.0, "")
-        federated = [
-            e
-            for e in self.entries
-            if e.local is not None and e.local is not e.outcomes and not e.collapsed
-        ]
-        federated = [e for e in federated if exchange_of(e.outcomes[0].method).sends]
-        if not federated:
-            return (
-                "No federated method ran to its end, so there is nothing to say about federating."
-            )
-        validated = all(e.outcomes[0].validation is not None for e in federated)
-        judge = lambda e: np.mean(
-            [o.validation if validated else float(np.nanmean(o.last())) for o in e.outcomes]
-        )
-        best = max(federated, key=judge)
-        assert best.local is not None
-        differences = np.stack(
-            [o.last() - lo.last() for o, lo in zip(best.outcomes, best.local, strict=True)]
-        )
-        gain = Gain.of(differences)
-        each = np.array(gain.per_client)
-        order = np.argsort(each)
-        helped = [self.client_name(int(k)) for k in order[::-1] if each[k] > 0]
-        hurt = [self.client_name(int(k)) for k in order if each[k] < 0]
-        n = int((~np.isnan(each)).sum())
-        mine = score_number(float(np.mean([np.nanmean(o.last()) for o in best.outcomes])), unit)
-        alone = score_number(float(np.mean([np.nanmean(o.last()) for o in best.local])), unit)
-        mean, low, high = (
-            score_number(v, unit, signed=True) for v in (gain.mean, gain.low, gain.high)
-        )
-        cost = np.mean([(o.up[-1] + o.down[-1]) / self.federation.clients for o in best.outcomes])
-        verdict = (
-            "Federating helps"
-            if gain.low > 0
-            else "Federating hurts"
-            if gain.high < 0
-            else "Federating makes no clear difference"
-        )
-
-        def some(names: list[str]) -> str:
-            return f" ({', '.join(names[:5])}{', …' if len(names) > 5 else ''})" if names else ""
-
-        return (
-            f"{verdict}: {best.label}, the best of {len(federated)} methods on"
-            f" {'validation' if validated else 'test'} data, scores {mine} on test data against"
-            f" {alone} for training alone with equal gradient steps, {mean}{name} (95% interval"
-            f" {low} to {high}). It helps {len(helped)} of {n} clients{some(helped)} and hurts"
-            f" {len(hurt)}{some(hurt)}; the others are unchanged. It costs each client"
-            f" {bytes_text(float(cost))} in all, sent and received."
-        )
+        return words.answer(self)
 
     def verdict(self) -> list[str]:
-        """In words: does federating help, and whom does it hurt?"""
-        unit, name = (100.0, " points") if self.score_name == "accuracy" else (1.0, "")
-        out = []
-        for row in self.rows():
-            g = row.gain
-            if row.collapsed:
-                out.append(f"{row.label}: collapsed ({row.collapsed})")
-            elif g is not None:
-                sure = (
-                    "helps" if g.low > 0 else "hurts" if g.high < 0 else "makes no clear difference"
-                )
-                mean, low, high, loss = (
-                    score_number(v, unit, signed=True)
-                    for v in (g.mean, g.low, g.high, g.largest_loss)
-                )
-                out.append(
-                    f"{row.label} {sure}: {mean}{name} against training alone with equal gradient"
-                    f" steps (95% interval {low} to {high}); {g.share_gaining:.0%} of the clients"
-                    f" gain, the largest loss is {loss} ({self.client_name(g.worst_client)})."
-                )
-        return out
+        """A few sentences per method: does it help, and whom does it hurt?"""
+        return words.verdict(self)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from coterie.report.budget import mean_scores
 from coterie.report.comparison import Comparison
 
 
@@ -59,7 +60,7 @@ def over_rounds_and_bytes(comparison: Comparison) -> tuple[str, str]:
             whole = [o for o in entry.outcomes if not o.collapsed]
             if not whole:
                 continue
-            curves = np.array([np.nanmean(o.scores[o.view], axis=1) for o in whole])
+            curves = np.array([mean_scores(o, comparison.members) for o in whole])
             x = (
                 whole[0].rounds
                 if what == "rounds"

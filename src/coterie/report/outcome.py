@@ -1,22 +1,28 @@
-"""One run as numbers: what a comparison needs of it, from memory or from its folder."""
+"""One run as numbers: what a comparison needs of it. `runs.outcomes` reads them from a folder."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
-from pathlib import Path
+import hashlib
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from coterie.data.federation import Split
+from coterie.engine.row_scores import RowScores, row_scores
 from coterie.engine.simulate import Result
 from coterie.methods.base import Method
-from coterie.network import forecast_experiment
-from coterie.runs.experiment import Experiment
 
 Array = NDArray[Any]
+
+
+def rows_id(split: Split) -> str:
+    """Tells whether two runs were tested on the same rows."""
+    found = hashlib.sha256()
+    for part in (split.offsets, split.y, split.x):
+        found.update(np.ascontiguousarray(part).data)
+    return found.hexdigest()[:16]
 
 
 @dataclasses.dataclass
@@ -53,6 +59,12 @@ class Outcome:
     """
     predicted: Array | None = None
     """Seconds at every evaluation on the network of the experiment, if it has one."""
+    rows: RowScores | None = None
+    """The score of every test row after the last round; None if the run collapsed or is of a
+    version that did not keep them.
+    """
+    test_rows: str = ""
+    """Which test rows these are (`rows_id`): seeds may have splits of their own."""
 
     @property
     def view(self) -> str:
@@ -97,56 +109,6 @@ class Outcome:
                 if "newcomers" in shots[-1].scores
                 else {}
             ),
-        )
-
-    @classmethod
-    def from_folder(cls, folder: Path, experiment: Experiment, samples: Array) -> Outcome:
-        """Read a finished (or collapsed) run."""
-        status = json.loads((folder / "status.json").read_text())
-        clients = pq.read_table(
-            folder / "clients.parquet", filters=[("split", "=", "test")]
-        ).to_pydict()
-        rounds = pq.read_table(
-            folder / "rounds.parquet", filters=[("split", "=", "test")]
-        ).to_pydict()
-        mean_scores = lambda split, view: pq.read_table(
-            folder / "rounds.parquet", filters=[("split", "=", split), ("view", "=", view)]
-        ).to_pydict()["score"]
-        validated = mean_scores("validation", experiment.method.model_views[0])
-        timing = pq.read_table(folder / "timing.parquet").to_pydict()
-        views = experiment.method.model_views
-        when = np.unique(np.array(rounds["round"]))
-        place = np.searchsorted(when, np.array(clients["round"]))
-        view_of, client = np.array(clients["view"]), np.array(clients["client"], int)
-
-        def table(column: str, view: str) -> Array:
-            out = np.full((len(when), len(samples)), np.nan)
-            mine = view_of == view
-            out[place[mine], client[mine]] = np.array(clients[column])[mine]
-            return out
-
-        first = np.array(rounds["view"]) == views[0]
-        pick = lambda column: np.array(rounds[column])[first]
-        return cls(
-            method=experiment.method,
-            seed=experiment.training.seed,
-            rounds=when,
-            up=pick("up"),
-            down=pick("down"),
-            gradients=pick("gradients"),
-            scores={v: table("score", v) for v in views},
-            losses={v: table("loss", v) for v in views},
-            samples=samples,
-            seconds=float(np.max(timing["seconds"], initial=0.0)),
-            compile_seconds=float(np.max(timing["compile_seconds"], initial=0.0)),
-            collapsed=status.get("diverged"),
-            collapsed_at=status["round"] if status.get("diverged") else None,
-            poor=tuple(experiment.federation().facts.get("downsampled", ())),
-            validation=validated[-1] if validated else None,
-            newcomers={v: found[-1] for v in views if (found := mean_scores("newcomers", v))},
-            predicted=(
-                None
-                if experiment.network is None
-                else forecast_experiment(experiment.network, experiment, folder).after(when)
-            ),
+            rows=None if result.collapsed else row_scores(result.simulator),
+            test_rows=rows_id(result.federation.test),
         )

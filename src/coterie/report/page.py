@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from coterie.report import figures
 from coterie.report.comparison import Comparison
 from coterie.report.measures import Sheet
-from coterie.report.tables import filled
+from coterie.report.tables import MEANING, filled, partly
+from coterie.report.words import HOW
 
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #1c2330; }
@@ -57,7 +58,7 @@ def page(comparison: Comparison, config: str = "", more: Sequence[Sheet] = ()) -
         answer
         + "<ul>"
         + "".join(f"<li>{e(sentence)}</li>" for sentence in comparison.verdict())
-        + "</ul>"
+        + f"</ul><p>{e(HOW)}</p>"
     )
     rounds_svg, bytes_svg = figures.over_rounds_and_bytes(comparison)
     drawn = [
@@ -92,10 +93,11 @@ def page(comparison: Comparison, config: str = "", more: Sequence[Sheet] = ()) -
     )
     names = "".join(f"<th>{e(c)}</th>" for c in columns)
     table = f"<table><thead><tr>{names}</tr></thead><tbody>{body}</tbody></table>"
+    meaning = f"<p>In the table, {e(MEANING + partly(comparison))}.</p>"
     return (
         f'<!doctype html><html lang="en">{head}<body><h1>{e(comparison.title)}</h1>'
         f"<p>{e(facts)}</p>"
-        f'<h2>Methods side by side</h2><div class="scroll">{table}</div>'
+        f'<h2>Methods side by side</h2><div class="scroll">{table}</div>{meaning}'
         f"<h2>Does federating help, and whom does it hurt?</h2>{words}"
         + "".join(_sheet(sheet) for sheet in more)
         + f'<h2>Figures</h2><div class="figures">{pictures}</div>'

@@ -22,9 +22,9 @@ def run_table(folder: Path) -> Table:
             table.add_row(
                 r["split"],
                 r["view"],
-                f"{r['score']:.4f}",
-                f"{r['weighted_score']:.4f}",
-                f"{r['loss']:.4f}",
+                f"{r['score']:z.4f}",
+                f"{r['weighted_score']:z.4f}",
+                f"{r['loss']:z.4f}",
                 str(r["clients"]),
                 bytes_text(r["up"]),
                 bytes_text(r["down"]),

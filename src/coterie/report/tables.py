@@ -6,6 +6,7 @@ from rich.table import Table
 
 from coterie.report.comparison import Comparison, Row, Spread
 from coterie.report.units import bytes_text, score_number, seconds_text
+from coterie.report.words import HOW
 
 
 def score_text(value: Spread, unit: float) -> str:
@@ -26,7 +27,9 @@ COLUMNS = (
     "worst 10%",
     "variance",
     "gain over Local",
-    "gaining",
+    "these clients",
+    "another client",
+    "helped / hurt",
     "largest loss",
     "data-poor",
     "newcomers",
@@ -41,24 +44,46 @@ DROP_FIRST = (
     "by samples",
     "largest loss",
     "down",
-    "gaining",
     "worst 10%",
+    "another client",
     "up",
+    "helped / hurt",
+    "these clients",
 )
 """Columns that a narrow terminal goes without, in this order; the HTML page always has all."""
+SHORT = {
+    "helps": "helps",
+    "hurts": "hurts",
+    "no clear difference": "not clear",
+    "cannot be answered": "no answer",
+}
+MEANING = (
+    "mean: over clients; gain: client by client against Local with equal gradient steps, with the"
+    " 95% interval of the test of these clients; these clients, another client: do they, would it,"
+    " gain (p ≤ 5%, Holm over methods); helped / hurt: clients that clearly are; bytes: all clients"
+)
 
 
 def cells(row: Row, unit: float) -> list[str]:
     """The texts of one row, in the order of COLUMNS."""
     if row.collapsed:
         return [row.label, f"collapsed at round {row.collapsed_at}", *[""] * (len(COLUMNS) - 2)]
-    gain = ["", "", ""]
+    gain = [""] * 5
     if row.gain is not None:
         g = row.gain
-        mean, low, high, loss = (
-            score_number(v, unit, signed=True) for v in (g.mean, g.low, g.high, g.largest_loss)
+        number = lambda v: score_number(v, unit, signed=True)
+        interval = (
+            f" [{number(g.low)}, {number(g.high)}]"
+            if g.low is not None and g.high is not None
+            else ""
         )
-        gain = [f"{mean} [{low}, {high}]", f"{g.share_gaining:.0%}", loss]
+        gain = [
+            number(g.mean) + interval,
+            SHORT[g.these.word] if g.these else "",
+            SHORT[g.others.word] if g.others else "",
+            f"{len(g.clients.helped)} / {len(g.clients.hurt)} of {g.count}" if g.clients else "",
+            number(g.largest_loss),
+        ]
     return [
         row.label,
         score_text(row.mean, unit),
@@ -86,14 +111,24 @@ def filled(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
     return [COLUMNS[i] for i in there], [[line[i] for i in there] for line in lines]
 
 
+def partly(comparison: Comparison) -> str:
+    """Who is in no mean, having no test rows at some seed."""
+    names = comparison.left_out()
+    shown = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
+    return f"; not in the means, without test rows at some seed: {shown}" if names else ""
+
+
 def markdown(comparison: Comparison) -> str:
     """The whole table and the answer in words, as Markdown."""
     columns, lines = filled(comparison)
     table = "\n".join(
         "| " + " | ".join(line) + " |" for line in [columns, ["---"] * len(columns), *lines]
     )
-    words = "\n".join(f"- {sentence}" for sentence in comparison.verdict())
-    return f"{table}\n\n{comparison.answer()}\n\n{words}\n"
+    sentences = "\n".join(f"- {sentence}" for sentence in comparison.verdict())
+    return (
+        f"{table}\n\nIn the table, {MEANING}{partly(comparison)}.\n\n{comparison.answer()}\n\n"
+        f"{sentences}\n\n{HOW}\n"
+    )
 
 
 def comparison_table(comparison: Comparison, width: int = 160) -> Table:
@@ -118,9 +153,9 @@ def comparison_table(comparison: Comparison, width: int = 160) -> Table:
     left_out = [c for c in columns if c not in shown]
     table = Table(title=f"{comparison.title}: {what}", title_justify="left", caption_justify="left")
     table.caption = (
-        "mean: over clients; gain: client by client against Local with equal gradient steps, 95%"
-        " paired bootstrap; bytes: all clients"
+        MEANING
         + (f"; in the report only: {', '.join(left_out)}" if left_out else "")
+        + partly(comparison)
     )
     for name in shown:
         table.add_column(name, justify="left" if name == "method" else "right", no_wrap=True)

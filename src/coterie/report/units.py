@@ -38,6 +38,11 @@ def score_number(value: float, unit: float, *, signed: bool = False) -> str:
 
     >>> score_number(0.98765, 100), score_number(-0.012345, 1), score_number(0.5, 100, signed=True)
     ('98.77', '-0.0123', '+50.00')
+
+    What rounds to zero has no minus sign.
+
+    >>> score_number(-0.00001, 100), score_number(-0.00001, 100, signed=True)
+    ('0.00', '+0.00')
     """
-    sign = "+" if signed else ""
+    sign = "+z" if signed else "z"
     return f"{unit * value:{sign}.2f}" if unit == 100 else f"{value:{sign}.3g}"

@@ -7,7 +7,6 @@ same honest clients: what training alone gives.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,7 @@ from coterie.core.errors import InvalidInput
 from coterie.core.files import make_folder, write_text
 from coterie.data.federation import warn_without_test
 from coterie.engine.exchange import exchange_of
-from coterie.report.comparison import Spread
-from coterie.report.outcome import Outcome
+from coterie.report.attacked import Cell, Grid, attack_markdown, attack_page
 from coterie.runs import run as runs
 from coterie.runs.compare import slugs, with_locals
 from coterie.runs.experiment import Experiment
@@ -32,55 +30,6 @@ FRACTIONS = (0.0, 0.1, 0.2, 0.5, 0.8)
 """Of the lp-proj paper, and nobody."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Cell:
-    """One method under one attack at one fraction: the honest clients' mean score at each seed,
-    None where the run collapsed, and when.
-
-    `changes` are against the same seed's run in which nobody lies, on the very same clients: those
-    that are honest at one fraction are not those of another, and may have easier data.
-    """
-
-    scores: tuple[float | None, ...]
-    collapsed_at: tuple[int | None, ...]
-    changes: tuple[float | None, ...] = ()
-
-    @classmethod
-    def of(
-        cls,
-        outcomes: Sequence[Outcome],
-        calm: Sequence[Outcome],
-        liars: Sequence[NDArray[np.bool_]],
-    ) -> Cell:
-        scores = [_honest(o, lie) for o, lie in zip(outcomes, liars, strict=True)]
-        before = [_honest(o, lie) for o, lie in zip(calm, liars, strict=True)]
-        changes = (
-            ()
-            if outcomes is calm
-            else tuple(
-                None if s is None or b is None else s - b
-                for s, b in zip(scores, before, strict=True)
-            )
-        )
-        return cls(tuple(scores), tuple(o.collapsed_at for o in outcomes), changes)
-
-    @property
-    def change(self) -> float | None:
-        """Mean over the seeds where neither run collapsed."""
-        kept = [c for c in self.changes if c is not None]
-        return float(np.mean(kept)) if kept else None
-
-    @property
-    def spread(self) -> Spread | None:
-        """Over the seeds that did not collapse; None when all did."""
-        kept = [s for s in self.scores if s is not None]
-        return Spread.over(kept) if kept else None
-
-    @property
-    def collapses(self) -> list[int]:
-        return [t for t in self.collapsed_at if t is not None]
-
-
 def _liars(experiment: Experiment, seed: int, fraction: float) -> NDArray[np.bool_]:
     """Who lies among all clients: drawn among those that train, as in the runs."""
     federation = experiment.federation()
@@ -88,23 +37,6 @@ def _liars(experiment: Experiment, seed: int, fraction: float) -> NDArray[np.boo
     liars = np.zeros(federation.clients, bool)
     liars[members] = draw_liars(seed, len(members), fraction)
     return liars
-
-
-def _honest(outcome: Outcome, liars: NDArray[np.bool_]) -> float | None:
-    return None if outcome.collapsed else float(np.nanmean(np.where(liars, np.nan, outcome.last())))
-
-
-@dataclasses.dataclass
-class Grid:
-    """What `attack_into` found; `cells[label, attack, fraction]`."""
-
-    title: str
-    labels: list[str]
-    attacks: list[str]
-    fractions: list[float]
-    seeds: list[int]
-    cells: dict[tuple[str, str, float], Cell]
-    score_name: str = "accuracy"
 
 
 def chosen_attacks(
@@ -143,11 +75,6 @@ def attack_into(
     repeated, or repeated with more attacks or fractions. Without `keep_models`, a run's models are
     deleted once it has ended.
     """
-    from coterie.report.attacked import (  # figures are drawn only when there is something to draw
-        attack_markdown,
-        attack_page,
-    )
-
     if not experiment.contenders or not attacks or not fractions:
         raise InvalidInput("a grid of attacks needs at least 1 method, 1 attack and 1 fraction.")
     _refuse_twice("the attack", [a.name for a in attacks])

@@ -156,8 +156,9 @@ def _assemble(
 ) -> Comparison:
     entries = []
     for (label, _), outcomes, p in zip(labelled, table, partner, strict=True):
-        local = None if p is None or any(o.collapsed for o in table[p]) else table[p]
-        entries.append(Entry(label, outcomes, local))
+        why = None if p is None else next((o.collapsed for o in table[p] if o.collapsed), None)
+        local = None if p is None or why else table[p]
+        entries.append(Entry(label, outcomes, local, why))
     return Comparison(title, federation, entries, _score_name(federation))
 
 

@@ -33,6 +33,7 @@ from coterie.report.units import bytes_text
 from coterie.runs import inputs
 from coterie.runs import run as runs
 from coterie.runs.experiment import Experiment
+from coterie.runs.outcomes import read_outcome
 
 Begin = Callable[[str, int, int], Progress | None]
 """Called before each run with its label, its number and how many there are; may give a progress
@@ -103,7 +104,7 @@ class Planned:
 
     def outcome(self) -> Outcome:
         with reading_tables(self.place, "delete that folder and repeat the command"):
-            return Outcome.from_folder(self.place, self.single, self.single.federation().test.sizes)
+            return read_outcome(self.place, self.single)
 
 
 @runtime_checkable

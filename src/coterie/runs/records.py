@@ -1,4 +1,5 @@
-"""The tables of a run folder: metrics per evaluation and per client, the ledger, timings.
+"""The tables of a run folder: metrics per evaluation and per client, the ledger, timings, and at
+the end the score of every test row.
 
 Written in parts, joined at the end.
 
@@ -9,6 +10,7 @@ interrupted.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ import pyarrow.parquet as pq
 from coterie.core.errors import InvalidInput
 from coterie.core.files import write_table, writing
 from coterie.core.ledger import COLUMNS
+from coterie.engine.row_scores import RowScores, row_scores
 from coterie.engine.simulate import Simulator, Snapshot
 
 TABLES = ("rounds", "clients", "ledger", "timing")
@@ -126,3 +129,38 @@ class Records:
                 )
             with writing(self.run / f"{name}.parquet") as temporary:
                 pq.write_table(pa.concat_tables(tables), temporary)
+
+
+ROWS = "rows.parquet"
+
+
+def write_rows(run: Path, simulator: Simulator) -> None:
+    """The score of every test row, per view, after the last round; kept when models are dropped."""
+    found = row_scores(simulator)
+    if found is None:
+        return
+    views, count = list(found.scores), len(found.client)
+    write_table(
+        run / ROWS,
+        {
+            "round": np.full(count * len(views), simulator.t),
+            "view": pa.array(np.repeat(views, count)).dictionary_encode(),
+            "client": np.tile(found.client, len(views)),
+            "row": np.tile(found.row, len(views)),
+            "score": np.concatenate([found.scores[view] for view in views]),
+        },
+    )
+
+
+def read_rows(run: Path, views: Sequence[str]) -> RowScores | None:
+    """What `write_rows` wrote; None where there is no such file."""
+    if not (run / ROWS).is_file():
+        return None
+    table = pq.read_table(run / ROWS)
+    view_of = np.asarray(table["view"].to_pylist())
+    column = lambda name, view: table[name].to_numpy()[view_of == view]
+    return RowScores(
+        column("client", views[0]),
+        column("row", views[0]),
+        {view: column("score", view) for view in views},
+    )

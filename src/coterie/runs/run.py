@@ -29,7 +29,7 @@ from coterie.methods.graph import GraphMethod
 from coterie.runs import inputs
 from coterie.runs.checkpoint import Checkpoints
 from coterie.runs.experiment import Experiment
-from coterie.runs.records import TABLES, Records
+from coterie.runs.records import ROWS, TABLES, Records, write_rows
 
 SECONDS_BETWEEN_CHECKPOINTS = 10.0
 SHOWN = 40
@@ -121,7 +121,8 @@ def discard(folder: Path) -> None:
     with locked(folder):
         for name in ("checkpoints", "parts"):
             shutil.rmtree(folder / name, ignore_errors=True)
-        for name in ("config.toml", inputs.FILE, "status.json", *(f"{t}.parquet" for t in TABLES)):
+        tables = (f"{t}.parquet" for t in TABLES)
+        for name in ("config.toml", inputs.FILE, "status.json", ROWS, *tables):
             (folder / name).unlink(missing_ok=True)
 
 
@@ -319,6 +320,7 @@ def _carry_on(
             )
             raise
     _join(records)
+    write_rows(folder, simulator)
     write_json(folder / "status.json", {"finished": True, "rounds": simulator.t})
     shutil.rmtree(folder / "parts", ignore_errors=True)
     (folder / "store.scratch").unlink(missing_ok=True)

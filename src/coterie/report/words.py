@@ -1,0 +1,229 @@
+"""What a comparison says, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from coterie.report.gain import Gain, Verdict
+from coterie.report.units import bytes_text, score_number
+
+if TYPE_CHECKING:
+    from coterie.report.comparison import Comparison, Entry, Row
+
+HOW = (
+    "How to read this. These clients: sign-flips of the paired differences on their test rows; the"
+    " 95% interval holds the mean gains that this test does not reject, for each method by itself."
+    " Another client: sign-flips over clients. With several seeds both allow for chance between"
+    " training runs. p-values are corrected for the number of methods (Holm). Single clients: an"
+    " exact paired test on their own test rows in these training runs, corrected for the number of"
+    " clients (Benjamini–Hochberg)."
+)
+
+
+def p_text(p: float) -> str:
+    """A p-value for people.
+
+    >>> p_text(0.0001), p_text(0.04321), p_text(1.0)
+    ('p < 0.001', 'p = 0.043', 'p = 1')
+    """
+    return "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
+
+
+def _clients(count: int) -> str:
+    return f"these {count} clients" if count > 1 else "this client"
+
+
+class Words:
+    """The words for one comparison: its unit and the names of its clients."""
+
+    def __init__(self, comparison: Comparison) -> None:
+        self.comparison = comparison
+        accuracy = comparison.score_name == "accuracy"
+        self.unit, self.points = (100.0, " points") if accuracy else (1.0, "")
+
+    def number(self, value: float, *, signed: bool = False) -> str:
+        return score_number(value, self.unit, signed=signed)
+
+    def some(self, clients: Sequence[int]) -> str:
+        names = [self.comparison.client_name(k) for k in clients[:5]]
+        more = ", …" if len(clients) > 5 else ""
+        return f" ({', '.join(names)}{more})" if names else ""
+
+    def size(self, g: Gain, p: float | None) -> str:
+        """'+1.20 points (95% interval +0.30 to +2.10, p = 0.01)'."""
+        facts = []
+        if g.low is not None and g.high is not None:
+            low, high = (self.number(v, signed=True) for v in (g.low, g.high))
+            facts.append(f"95% interval {low} to {high}")
+        if p is not None:
+            facts.append(p_text(p))
+        told = f" ({', '.join(facts)})" if facts else ""
+        return f"{self.number(g.mean, signed=True)}{self.points}{told}"
+
+    def others(self, verdict: Verdict) -> str:
+        if verdict.p is None:
+            return (
+                f"Whether another client like these would gain cannot be answered: {verdict.why}."
+            )
+        p = p_text(verdict.p)
+        return {
+            "helps": f"Another client like these would gain too ({p}).",
+            "hurts": f"Another client like these would lose ({p}).",
+        }.get(verdict.word, f"Whether another client like these would gain is not clear ({p}).")
+
+    def singles(self, g: Gain) -> str:
+        if g.clients is None:
+            return ""
+        c = g.clients
+        return (
+            f"Clearly helped: {len(c.helped)} of {g.count} clients{self.some(c.helped)}; clearly"
+            f" hurt: {len(c.hurt)}{self.some(c.hurt)}; cannot tell: {len(c.unclear)}."
+        )
+
+    def runs(self, g: Gain) -> str:
+        """What is said of training runs: of one only that it is one."""
+        if g.seeds == 1:
+            seed = self.comparison.entries[0].outcomes[0].seed
+            return (
+                f"This is about one training run (seed {seed}); what another seed would give is not"
+                " known."
+            )
+        if g.clear_in_these_runs:
+            return (
+                f"The difference is clear in these {g.seeds} training runs, but they are too few or"
+                " too unlike to say so of other seeds."
+            )
+        return ""
+
+    def extreme(self, g: Gain) -> str:
+        what = "largest loss" if g.largest_loss < 0 else "smallest gain"
+        loss = self.number(g.largest_loss, signed=True)
+        return f"The {what} is {loss} ({self.comparison.client_name(g.worst_client)})."
+
+    def of_row(self, row: Row, *, others: bool = True) -> str:
+        """A method in a few sentences; perhaps without those on other clients."""
+        g = row.gain
+        if row.collapsed:
+            return f"{row.label}: collapsed ({row.collapsed})"
+        assert g is not None
+        against = "against training alone with equal gradient steps"
+        if g.these is None or g.others is None:
+            return (
+                f"{row.label}: {self.size(g, None)} {against}; not tested, since the method is"
+                f" judged by its other model. {self.extreme(g)}"
+            )
+        what = self.size(g, g.these.p)
+        if g.these.p is None:
+            head = (
+                f"{row.label}: {what} {against}. Whether {_clients(g.count)} gain cannot be"
+                f" answered: {g.these.why}."
+            )
+        else:
+            verb = {"helps": "helps", "hurts": "hurts"}.get(
+                g.these.word, "makes no clear difference to"
+            )
+            head = f"{row.label} {verb} {_clients(g.count)}: {what} {against}."
+        told = [head, self.others(g.others) if others else "", self.singles(g), self.extreme(g)]
+        if g.seeds > 1:
+            told.insert(1, self.runs(g))
+        return " ".join(sentence for sentence in told if sentence)
+
+
+def verdict(comparison: Comparison) -> list[str]:
+    """A few sentences per method: does it help, and whom does it hurt?"""
+    words, rows = Words(comparison), comparison.rows()
+    asked = [r.gain.others for r in rows if r.gain is not None and r.gain.others is not None]
+    open_ = all(other.p is None for other in asked)  # then it is said once
+    out = [words.of_row(r, others=not open_) for r in rows if r.collapsed or r.gain is not None]
+    for entry in comparison.entries:
+        if entry.local_collapsed and not entry.collapsed:
+            out.append(
+                f"{entry.label}: its gain is not known, because training alone with equal gradient"
+                " steps diverged."
+            )
+    if asked and open_:
+        out.append(words.others(asked[0]))
+    single = [r.gain for r in rows if r.gain is not None and r.gain.seeds == 1]
+    return [*out, words.runs(single[0])] if single else out
+
+
+def _nothing(comparison: Comparison) -> str:
+    """Why there is no answer."""
+    whole = [e for e in comparison.entries if e.federated and not e.collapsed]
+    if not whole:
+        return "No federated method ran to its end, so there is nothing to say about federating."
+    why = next((e.local_collapsed for e in whole if e.local_collapsed), None)
+    if why:
+        return (
+            "Training alone with equal gradient steps diverged, so there is nothing to compare the"
+            f" federated methods with. {why}"
+        )
+    return (
+        "No client has test rows at every seed, so there is nothing to say about federating."
+        if not comparison.members.any()
+        else "There is no Local to compare with, so there is nothing to say about federating."
+    )
+
+
+def answer(comparison: Comparison) -> str:
+    """In one paragraph: does federating help, whom, whom does it hurt, and what does it cost?
+
+    The method is chosen on validation data. Without any, and with several methods to choose from,
+    it is chosen on test data and there is no verdict on it.
+    """
+    rows = [
+        (entry, row)
+        for entry, row in comparison.judged()
+        if entry.federated and row.gain is not None and row.gain.these is not None
+    ]
+    if not rows:
+        return _nothing(comparison)
+    validated = all(o.validation is not None for e, _ in rows for o in e.outcomes)
+    score = lambda e: np.mean([o.validation for o in e.outcomes])
+    entry, row = max(rows, key=lambda r: score(r[0]) if validated else r[1].mean.mean)
+    g = row.gain
+    assert g is not None
+    assert g.these is not None
+    assert g.others is not None
+    words = Words(comparison)
+    chosen = (
+        "the only federated method"
+        if len(rows) == 1
+        else f"the best of {len(rows)} methods on {'validation' if validated else 'test'} data"
+    )
+    free = validated or len(rows) == 1
+    sure = g.these if free else Verdict.none("")
+    who = _clients(g.count)
+    head = {
+        "helps": f"Federating helps {who}: ",
+        "hurts": f"Federating hurts {who}: ",
+        "no clear difference": f"Federating makes no clear difference to {who}: ",
+    }.get(sure.word, "No verdict: ")
+    told = [
+        f"{head}{row.label}, {chosen}, scores {words.number(row.mean.mean)} on test data against"
+        f" {words.number(_alone(comparison, entry))} for training alone with equal gradient steps,"
+        f" {words.size(g, sure.p)}."
+    ]
+    if not free:
+        told.append(
+            "There is no validation data, so it was chosen on the very data that it would be tested"
+            " on. The other methods and their verdicts are listed one by one."
+        )
+    elif sure.p is None:
+        told.append(f"Whether {who} gain cannot be answered: {sure.why}.")
+    if free:
+        told.append(words.others(g.others))
+    told += [words.singles(g), words.runs(g)]
+    cost = np.mean(
+        [(o.up[-1] + o.down[-1]) / comparison.federation.clients for o in entry.outcomes]
+    )
+    told.append(f"It costs each client {bytes_text(float(cost))} in all, sent and received.")
+    return " ".join(sentence for sentence in told if sentence)
+
+
+def _alone(comparison: Comparison, entry: Entry) -> float:
+    assert entry.local is not None
+    return float(np.mean([o.last()[comparison.members].mean() for o in entry.local]))

@@ -1,0 +1,72 @@
+"""Read a run's folder as numbers for a report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from coterie.network import forecast_experiment
+from coterie.report.outcome import Outcome, rows_id
+from coterie.runs.experiment import Experiment
+from coterie.runs.records import read_rows
+
+Array = NDArray[Any]
+
+
+def read_outcome(folder: Path, experiment: Experiment) -> Outcome:
+    """A finished (or collapsed) run."""
+    federation = experiment.federation()
+    samples = federation.test.sizes
+    status = json.loads((folder / "status.json").read_text())
+    clients = pq.read_table(
+        folder / "clients.parquet", filters=[("split", "=", "test")]
+    ).to_pydict()
+    rounds = pq.read_table(folder / "rounds.parquet", filters=[("split", "=", "test")]).to_pydict()
+    mean_scores = lambda split, view: pq.read_table(
+        folder / "rounds.parquet", filters=[("split", "=", split), ("view", "=", view)]
+    ).to_pydict()["score"]
+    views = experiment.method.model_views
+    validated = mean_scores("validation", views[0])
+    timing = pq.read_table(folder / "timing.parquet").to_pydict()
+    when = np.unique(np.array(rounds["round"]))
+    place = np.searchsorted(when, np.array(clients["round"]))
+    view_of, client = np.array(clients["view"]), np.array(clients["client"], int)
+
+    def table(column: str, view: str) -> Array:
+        out = np.full((len(when), len(samples)), np.nan)
+        mine = view_of == view
+        out[place[mine], client[mine]] = np.array(clients[column])[mine]
+        return out
+
+    first = np.array(rounds["view"]) == views[0]
+    pick = lambda column: np.array(rounds[column])[first]
+    return Outcome(
+        method=experiment.method,
+        seed=experiment.training.seed,
+        rounds=when,
+        up=pick("up"),
+        down=pick("down"),
+        gradients=pick("gradients"),
+        scores={v: table("score", v) for v in views},
+        losses={v: table("loss", v) for v in views},
+        samples=samples,
+        seconds=float(np.max(timing["seconds"], initial=0.0)),
+        compile_seconds=float(np.max(timing["compile_seconds"], initial=0.0)),
+        collapsed=status.get("diverged"),
+        collapsed_at=status["round"] if status.get("diverged") else None,
+        poor=tuple(federation.facts.get("downsampled", ())),
+        validation=validated[-1] if validated else None,
+        newcomers={v: found[-1] for v in views if (found := mean_scores("newcomers", v))},
+        predicted=(
+            None
+            if experiment.network is None
+            else forecast_experiment(experiment.network, experiment, folder).after(when)
+        ),
+        rows=read_rows(folder, views),
+        test_rows=rows_id(federation.test),
+    )
