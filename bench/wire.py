@@ -15,7 +15,8 @@ They are read when the hub's status.json shows a new round. The first rounds are
 are connecting and the farewell. "payload" is what the hub's ledger bills.
 
 Flower's clients ask for work twice a second, with or without work. What that costs is measured
-apart, before the run begins ("idle"), and a round pays it for as long as it takes.
+apart, before the run begins ("idle"), and a round pays it for as long as it takes. So what a round
+costs depends on how busy the machines are; the last column takes the idle bytes out.
 
 The data are random numbers: the length of a message does not depend on them.
 """
@@ -86,6 +87,11 @@ class Found(NamedTuple):
     @property
     def wire(self) -> float:
         return self.up + self.down
+
+    @property
+    def busy(self) -> float:
+        """The wire's bytes less those that would have gone over it without a run."""
+        return self.wire - self.idle * self.seconds
 
 
 # -- the network -----------------------------------------------------------------------------------
@@ -339,9 +345,9 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that everything is taken down
     print(
         "| carrier | model | sent | payload | wire, up | wire, down | wire, both | s/round |"
-        " idle, B/s | payload, times fewer | wire, times fewer |"
+        " idle, B/s | payload, times fewer | wire, times fewer | wire less idle, times fewer |"
     )
-    print("|---|---|---|---|---|---|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|---|---|---|---|---|---|")
     for carrier in given.carriers or CARRIERS:
         for name in given.problem or PROBLEMS:
             whole = None
@@ -357,7 +363,8 @@ def main() -> None:
                 print(
                     f"| {carrier} | {name} | {sent} | {f.payload:,.0f} | {f.up:,.0f} |"
                     f" {f.down:,.0f} | {f.wire:,.0f} | {f.seconds:.2f} | {f.idle:,.0f} |"
-                    f" {whole.payload / f.payload:,.0f} | {whole.wire / f.wire:,.1f} |",
+                    f" {whole.payload / f.payload:,.0f} | {whole.wire / f.wire:,.1f} |"
+                    f" {whole.busy / f.busy:,.1f} |",
                     flush=True,
                 )
 
