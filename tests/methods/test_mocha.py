@@ -113,7 +113,7 @@ def dual(simulator: Simulator, a: Array, federation: Federation) -> tuple[float,
     Checks that α is feasible.
     """
     n = federation.clients
-    memory = simulator.store.gather(np.arange(n)).memory
+    memory = simulator.store.gather(np.arange(n)).own
     shrink = memory.shrink.tree
     r = (
         np.concatenate([shrink["w"], shrink["b"][:, :, None]], 2)

@@ -70,10 +70,11 @@ def test_the_three_batches_of_a_step_are_as_described() -> None:
     lr, alpha, steps = 0.2, 0.3, 2
     method = coterie.PerFedAvg(lr=lr, adapt_lr=alpha, local_steps=steps, order="hessian-vector")
     run = trained(method, linear(), "linear", rounds=1, batch_size=1)  # six batches, all different
+    first = run.now()._replace(t=0)
 
     @jax.jit
     def by_hand(client: Any, w: Any) -> Any:
-        objective = run.now().objective(client)
+        objective = first.objective(client)
         gradient = lambda w, i: objective.gradient(run.template.like(w), objective.batch(i)).flat()
         for r in range(steps):
             g = gradient(w - alpha * gradient(w, 2 * r), 2 * r + 1)

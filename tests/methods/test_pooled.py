@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from star_runs import flat
 
 import coterie
 from coterie import Federation
 from coterie.data.federation import pack
+from tests.support.star_runs import flat
 
 OPTIONS: dict[str, Any] = {"rounds": 2, "eval_every": 2, "batch_size": 4, "precision": "float64"}
 

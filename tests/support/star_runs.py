@@ -59,6 +59,4 @@ def kept(simulator: Simulator) -> NDArray[Any]:
 
 def memories(simulator: Simulator) -> Any:
     """The same as it is, stacked along axis 0."""
-    return jax.tree.map(
-        np.asarray, simulator.store.gather(np.arange(simulator.spec.clients)).memory
-    )
+    return jax.tree.map(np.asarray, simulator.store.gather(np.arange(simulator.spec.clients)).own)
