@@ -20,7 +20,8 @@ from coterie.deploy import messages
 from coterie.deploy.client import Client
 from coterie.deploy.hub import Hub
 from coterie.deploy.messages import Rejected, Reply, Request
-from coterie.deploy.plan import Plan, Problem, Rules
+from coterie.deploy.plan import Plan, Rules
+from coterie.deploy.problem import Problem
 from coterie.engine.simulate import Simulator
 from coterie.engine.training import Training
 from coterie.methods.base import get_method
@@ -254,7 +255,7 @@ def test_a_lost_answer_puts_links_in_step_again(
     assert room.hub.enough
     room.hub.close()
     room.round()
-    mine, theirs = room.clients[2].kept.row.up.public, room.hub.lines[2].up
+    mine, theirs = room.clients[2].kept.state.up.public, room.hub.clients[2].up
     if channel is COPIES:
         assert np.asarray(mine.copy).tobytes() == np.asarray(theirs.copy).tobytes()
     room.round()
@@ -302,7 +303,7 @@ def test_nonsense_is_rejected_counted_and_changes_nothing(fed: Federation, tmp_p
     for i, (sentence, reply) in enumerate(bad.items()):
         with pytest.raises(Rejected, match=sentence):
             room.hub.take(1, reply)
-        assert room.hub.lines[1].rejected == i + 1
+        assert room.hub.clients[1].rejected == i + 1
     for k, reply in good.items():
         assert room.hub.take(k, reply)
     with pytest.raises(Rejected, match="second message"):
@@ -339,7 +340,7 @@ def test_a_full_disk_loses_nothing(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("coterie.deploy.state.save_file", full)
+        patch.setattr("coterie.deploy.kept.save_file", full)
         with pytest.raises(InvalidInput, match="No space left"):
             room.clients[0].answer(request)
     assert (tmp_path / "client0" / "client.safetensors").read_bytes() == before

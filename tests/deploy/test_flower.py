@@ -31,8 +31,9 @@ from coterie.core.errors import InvalidInput
 from coterie.deploy.client import Client
 from coterie.deploy.hub import Hub
 from coterie.deploy.keys import authority as keys
-from coterie.deploy.plan import Plan, Problem, Rules
+from coterie.deploy.plan import Plan, Rules
 from coterie.deploy.ports import free_port
+from coterie.deploy.problem import Problem
 from coterie.deploy.site import save_own
 from coterie.engine.simulate import Simulator, drive
 from coterie.engine.training import Training
@@ -393,7 +394,7 @@ def test_who_is_who_what_is_nonsense_and_what_is_said(
     room = Room(tmp_path, fed, plan, lambda k, answer: bad.pop() if bad and k == 1 else answer)
     room.conductor.run()
     assert room.hub.finished
-    assert [line.rejected for line in room.hub.lines] == [0, 3, 0]
+    assert [client.rejected for client in room.hub.clients] == [0, 3, 0]
     said = "\n".join(room.said)
     assert "ward-b cannot answer: the disk is [2J full" in said
     assert said.count("rejected a message of ward-b") == 3

@@ -30,8 +30,9 @@ from coterie.core.errors import CoterieError
 from coterie.core.files import make_folder, write_text
 from coterie.coupling.graph import from_matrix
 from coterie.data.federation import Federation
-from coterie.deploy.plan import Plan, Problem
+from coterie.deploy.plan import Plan
 from coterie.deploy.ports import free_port, free_ports
+from coterie.deploy.problem import Problem
 from coterie.deploy.site import save_own
 from coterie.engine.simulate import Simulator, drive
 from coterie.report.units import bytes_text

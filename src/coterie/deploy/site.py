@@ -43,8 +43,9 @@ from coterie.core.options import Options, option, traced_dataclass
 from coterie.data.federation import Federation, Split
 from coterie.data.scaling import fit
 from coterie.data.tables import KINDS, MISSING, newcomers_from_table, read_table
-from coterie.deploy.peer import Neighbour
-from coterie.deploy.plan import Plan, Problem
+from coterie.deploy.neighbour import Neighbour
+from coterie.deploy.plan import Plan
+from coterie.deploy.problem import Problem
 from coterie.deploy.worker import Worker
 from coterie.models.torch.spec import imported
 from coterie.runs.experiment import Experiment
@@ -101,7 +102,7 @@ class OwnData(Options):
             table = read_table(path)
         made = newcomers_from_table(
             table,
-            plan.problem,
+            plan.problem.reading(),
             missing=self.missing,
             validation=self.validation,
             test=self.test,
@@ -116,10 +117,9 @@ class OwnData(Options):
 
 def _own_scale(made: Federation, problem: Problem) -> Federation:
     """Measured inputs by this participant's own training rows."""
-    measured = problem.facts["prepared"].quantity
     scaling = fit(made.train.x)
     train, validation, test = (
-        Split(np.where(measured, scaling(s.x), s.x).astype(np.float32), s.y, s.offsets)
+        Split(np.where(problem.measured, scaling(s.x), s.x).astype(np.float32), s.y, s.offsets)
         for s in made.splits
     )
     return dataclasses.replace(made, train=train, validation=validation, test=test)
@@ -138,9 +138,8 @@ def _read_splits(path: Path, problem: Problem) -> Federation | None:
         a, b = arrays.get(f"x_{name}", x[:0]), arrays.get(f"y_{name}", y[:0])
         return Split(a, b, np.array([0, len(a)]))
 
-    return Federation(
-        path.stem, part("train"), part("validation"), part("test"), problem.task, problem.classes
-    )
+    train, validation, test = (part(name) for name in SPLITS)
+    return Federation(path.stem, train, validation, test, problem.task, len(problem.labels))
 
 
 def save_own(federation: Federation, client: int, path: Path) -> None:

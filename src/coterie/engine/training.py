@@ -10,6 +10,7 @@ from coterie.core.errors import InvalidInput
 from coterie.core.options import Options, option, traced_dataclass
 from coterie.core.schedule import Number
 from coterie.data.federation import Federation
+from coterie.data.shape import ProblemShape
 
 
 @traced_dataclass
@@ -62,7 +63,7 @@ class Training(Options):
         low=1,
     )
 
-    def cohort_size(self, federation: Federation) -> int:
+    def cohort_size(self, federation: Federation | ProblemShape) -> int:
         n = federation.clients
         if self.cohort is not None and self.fraction is not None:
             raise InvalidInput(

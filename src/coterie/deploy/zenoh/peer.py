@@ -29,7 +29,8 @@ from typing import Any, Protocol
 from coterie.core.errors import CoterieError, InvalidInput
 from coterie.core.files import locked
 from coterie.deploy.messages import Rejected, read_json
-from coterie.deploy.peer import FARTHEST, Peer
+from coterie.deploy.peer import Peer
+from coterie.deploy.peer_record import FARTHEST
 from coterie.deploy.site import Site
 from coterie.deploy.zenoh.net import (
     Answered,
@@ -220,11 +221,11 @@ class Driver:
 
     def _finish(self, silent: Collection[str]) -> None:
         for name in silent:
-            behind = self.peer.t - self.peer.views[name].last
+            behind = self.peer.t - self.peer.states[name].last
             if behind <= self.peer.staleness:
                 self.say(
                     f"round {self.peer.t}: {name} is silent; its message of round"
-                    f" {self.peer.views[name].last} counts again."
+                    f" {self.peer.states[name].last} counts again."
                 )
         self.peer.finish(silent)
         self._post()
@@ -308,7 +309,7 @@ class Driver:
         waiting = []
         for name, sight in self.sights.items():
             counts = name not in self.refused and (
-                peer.views[name].active or peer.views[name].entry >= 0
+                peer.states[name].active or peer.states[name].entry >= 0
             )
             if not counts or (sight.round >= self.rounds and (sight.acked or not sight.alive)):
                 continue
@@ -460,7 +461,7 @@ class Driver:
         answer: dict[str, Any] = {}
         try:
             if event.payload is not None:
-                text, wires = unpacked(event.payload, self.peer.kept + 1)
+                text, wires = unpacked(event.payload, self.peer.remembered + 1)
                 found = read_json(text)
                 self._position(name, found.get("position"))
                 answer = found
@@ -551,7 +552,7 @@ class Driver:
 
     def _down(self, name: str) -> bool:
         """Whether an edge is down and nothing is on its way to bring it back."""
-        view, sight, t = self.peer.views[name], self.sights[name], self.peer.t
+        view, sight, t = self.peer.states[name], self.sights[name], self.peer.t
         if not sight.alive or not sight.fresh or name in self.refused or sight.round >= self.rounds:
             return False
         if sight.entry > sight.round and sight.entry != view.entry:
@@ -642,7 +643,7 @@ class Driver:
             self.leap, self.leap_at = None, self.clock() + 10 * LOOK_AGAIN
             for name in there:
                 self.sights[name].fresh = False
-                if self.peer.views[name].active and (
+                if self.peer.states[name].active and (
                     self._lost(name) or not self.sights[name].counts
                 ):
                     self.peer.expect(name, -1)
@@ -670,7 +671,7 @@ class Driver:
         elif (
             settled < 0
             and (earliest >= 0 or sight.round >= self.rounds)
-            and peer.views[name].entry == asked > peer.t
+            and peer.states[name].entry == asked > peer.t
         ):
             peer.expect(name, -1)  # declined; it is proposed again, unless the neighbour is done
         self._post()
@@ -703,16 +704,16 @@ class Driver:
         then.
         """
         peer = self.peer
-        entries = [view.entry for view in peer.views.values() if view.entry > peer.t]
+        entries = [view.entry for view in peer.states.values() if view.entry > peer.t]
         if (
             entries
             and not peer.begun
-            and not any(map(peer.awaited, peer.views))
+            and not any(map(peer.awaited, peer.states))
             and min(entries) > peer.t + 2
         ):
             peer.jump(
                 min(entries),
-                [name for name, view in peer.views.items() if view.entry == min(entries)],
+                [name for name, view in peer.states.items() if view.entry == min(entries)],
                 "nobody counts here until then",
             )
             self._post()
@@ -817,7 +818,7 @@ def run_peer(site: Site, say: Callable[[str], None]) -> Peer:
             site.folder,
             say=say,
         )
-        with Net(place, peer.largest * (peer.kept + 1)) as net:
+        with Net(place, peer.largest * (peer.remembered + 1)) as net:
             say(f"round {peer.t} of {peer.plan.training.rounds}, with {listed(place.neighbours)}.")
             driver = Driver(peer, net, say=say, refused=passport.refused, check_self=passport.check)
             driver.run()
