@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
 from tests.support.pinned import machine
 
 from coterie.data.federation import Federation, pack

@@ -9,7 +9,6 @@ import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-import jax
 import jax.numpy as jnp
 
 from coterie.channel import ends
@@ -23,7 +22,7 @@ from coterie.coupling.graph import Graph
 from coterie.deploy import messages, programs
 from coterie.deploy.hub_kept import Arrived, Broadcast, ClientRecord, HubKept, Pull
 from coterie.deploy.messages import Request
-from coterie.deploy.programs import STAR
+from coterie.deploy.programs import STAR, stacked
 from coterie.deploy.setup import Setup
 from coterie.engine.setting import ClientState, HubState
 from coterie.methods.star import Cohort
@@ -212,7 +211,3 @@ class GraphRound:
         """A pull goes down with the next request, but belongs to this round."""
         pull = kept.clients[k].pull
         return len(pull.wire) if pull is not None and pull.round == kept.round else 0
-
-
-def stacked(trees: list[PyTree]) -> PyTree:
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)

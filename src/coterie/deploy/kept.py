@@ -135,7 +135,7 @@ class _Reader:
         if packed is None:
             return None
         if _is_tree(kind):
-            return self.tree(like, place)
+            return self.tree(packed, () if like is None else like, place)
         if kind is bytes:
             return self.arrays[place].tobytes()
         if kind is Ledger:
@@ -168,13 +168,13 @@ class _Reader:
             key(k): self.value(part, v, like.get(key(k)), f"{place}/{k}") for k, v in packed.items()
         }
 
-    def tree(self, like: Any, place: str) -> Any:
+    def tree(self, count: int, like: Any, place: str) -> Any:
         leaves, structure = jax.tree.flatten(like)
-        found = [self.arrays.get(f"{place}/{i:04d}") for i in range(len(leaves))]
-        for mine, saved in zip(leaves, found, strict=True):
-            if saved is None or saved.shape != tuple(mine.shape) or saved.dtype != mine.dtype:
-                raise InvalidInput(
-                    f"{str(self.path)!r} holds arrays of other shapes than the plan asks for; it"
-                    " belongs to another plan."
-                )
+        found = [self.arrays[f"{place}/{i:04d}"] for i in range(count)]
+        form = lambda values: [(tuple(a.shape), a.dtype) for a in values]
+        if form(found) != form(leaves):
+            raise InvalidInput(
+                f"{str(self.path)!r} holds arrays of other shapes than the plan asks for; it"
+                " belongs to another plan."
+            )
         return jax.tree.unflatten(structure, [jnp.asarray(a) for a in found])

@@ -30,7 +30,6 @@ from coterie.core.errors import Diverged
 from coterie.core.typing import PyTree
 from coterie.core.vector import Vector, all_finite
 from coterie.deploy import messages, programs
-from coterie.deploy.hub_round import stacked
 from coterie.deploy.messages import Rejected
 from coterie.deploy.neighbour import open_letters
 from coterie.deploy.peer_record import PeerRecord
@@ -154,7 +153,7 @@ class Peer(PeerRecord):
         own = kept.message
         if compares_itself(worker.now(self.t)):
             own = programs.message_of(self.method, kept.state.own)
-        pull = programs.pull(self.method, own, stacked([m for m, _ in near]), weights)
+        pull = programs.pull(self.method, own, programs.stacked([m for m, _ in near]), weights)
         state = programs.absorb(worker.spec, worker.setting, self.t, kept.state, pull, kept.message)
         if not bool(all_finite(state.own)):
             raise Diverged(self.method.title, self.t + 1, [self.number])

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from coterie.channel.link import Sent
 from coterie.core.typing import Array, PyTree, Scalar
@@ -50,9 +51,15 @@ def round_of(spec: Spec, setting: Setting, t: Scalar) -> Round:
 
 @partial(jax.jit, static_argnames="spec")
 def turn(
-    spec: Spec, setting: Setting, t: Scalar, number: Scalar, state: ClientState, received: PyTree,
-    *, sending: Scalar,
-) -> Turn:  # fmt: skip
+    spec: Spec,
+    setting: Setting,
+    t: Scalar,
+    number: Scalar,
+    state: ClientState,
+    received: PyTree,
+    *,
+    sending: Scalar,
+) -> Turn:
     """A client's turn in round t."""
     heard = Heard(received, state.down)
     now = round_of(spec, setting, t)
@@ -113,12 +120,21 @@ def speak(spec: Spec, setting: Setting, t: Scalar, hub: HubState) -> Sent | None
 
 @partial(jax.jit, static_argnames="spec")
 def merge(
-    spec: Spec, setting: Setting, t: Scalar, hub: HubState, said: Sent | None,
+    spec: Spec,
+    setting: Setting,
+    t: Scalar,
+    hub: HubState,
+    said: Sent | None,
     came: tuple[PyTree, Cohort],
-) -> HubState:  # fmt: skip
+) -> HubState:
     """The hub's turn in a star: messages, stacked in the order of the cohort."""
     messages, cohort = came
     return STAR.hub_turn(Round(spec, setting, t), hub, said, messages, cohort)[0]
+
+
+def stacked(trees: list[PyTree]) -> PyTree:
+    """Along a new axis 0."""
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 
 
 @jax.jit
