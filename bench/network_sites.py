@@ -48,7 +48,8 @@ def write_sites(folder: Path, kind: str, hidden: int) -> tuple[Any, Any, list[Pa
 
     import coterie
     from coterie.deploy.keys import authority as keys
-    from coterie.deploy.plan import Plan, Problem
+    from coterie.deploy.plan import Plan
+    from coterie.deploy.problem import Problem
     from coterie.deploy.site import save_own
     from coterie.engine.training import Training
     from coterie.models.base import get_model

@@ -44,7 +44,8 @@ INPUTS, LABELS = 784, 10
 
 
 def plan_of(case: int, model: int, clients: int) -> Any:
-    from coterie.deploy.plan import Plan, Problem
+    from coterie.deploy.plan import Plan
+    from coterie.deploy.problem import Problem
     from coterie.engine.training import Training
     from coterie.methods.base import get_method
     from coterie.models.base import get_model

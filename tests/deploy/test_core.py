@@ -5,10 +5,10 @@ crashes, losses and nonsense.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -19,14 +19,10 @@ from coterie.data.federation import from_arrays
 from coterie.deploy import messages
 from coterie.deploy.client import Client
 from coterie.deploy.hub import Hub
+from coterie.deploy.hub_round import StarRound
 from coterie.deploy.messages import Rejected, Reply, Request
-from coterie.deploy.plan import Plan, Problem, Rules
-from coterie.engine.simulate import Simulator
-from coterie.engine.training import Training
-from coterie.methods.base import get_method
-from coterie.models.base import get_model
+from tests.support.room import CLIENTS, Room, assert_same, make_plan
 
-ROUNDS, CLIENTS = 3, 4
 DELTA = get_channel("delta", {"share": 0.1})
 COPIES = DELTA.replace(memory="copies")
 
@@ -34,110 +30,6 @@ COPIES = DELTA.replace(memory="copies")
 @pytest.fixture(scope="module")
 def fed() -> Federation:
     return load("digits", clients=CLIENTS)
-
-
-def make_plan(
-    fed: Federation,
-    method: str,
-    channel: Channel = PLAIN,
-    options: dict[str, Any] | None = None,
-    **training: Any,
-) -> Plan:
-    training = {"rounds": ROUNDS, "eval_every": 2, "batch_size": 5, **training}
-    rules = Rules(at_least=0.5)
-    names = tuple(f"site-{k}" for k in range(CLIENTS))
-    chosen = get_method(
-        method,
-        {
-            **({"local_steps": 2} if "local_steps" in type(get_method(method)).public() else {}),
-            **(options or {}),
-        },
-    )
-    return Plan(
-        "test",
-        names,
-        Problem.of(fed),
-        get_model("mlr"),
-        Training.from_config(training),
-        chosen,
-        channel,
-        rules=rules,
-    )
-
-
-class Room:
-    """A hub and its clients in one room, with what can go wrong between them."""
-
-    def __init__(self, plan: Plan, fed: Federation, folder: Path) -> None:
-        self.plan, self.fed, self.folder = plan, fed, folder
-        self.hub = self.new_hub()
-        self.clients = [self.new_client(k) for k in range(CLIENTS)]
-        self.on_wire = {"up": 0, "down": 0}
-
-    def new_hub(self) -> Hub:
-        return Hub(self.plan, self.folder / "hub", say=lambda sentence: None)
-
-    def new_client(self, k: int) -> Client:
-        return Client(
-            self.plan,
-            k,
-            self.fed.subset(np.array([k])),
-            self.folder / f"client{k}",
-            share_scores=True,
-        )
-
-    def ask(self, k: int, request: Request) -> Reply:
-        """Through an envelope and back, as over a wire."""
-        request = messages.opened(Request, messages.envelope(request), request.frames)
-        reply = self.clients[k].answer(request)
-        self.on_wire["down"] += messages.total(request.frames)
-        self.on_wire["up"] += messages.total(reply.frames)
-        return messages.opened(Reply, messages.envelope(reply), reply.frames)
-
-    def round(self, silent: tuple[int, ...] = ()) -> None:
-        for _ in range(2):  # a second time for those that lost track
-            for k, request in self.hub.requests().items():
-                if k not in silent:
-                    self.hub.take(k, self.ask(k, request))
-        assert set(self.hub.missing) <= set(silent)
-        self.hub.close()
-
-    def run(self, disturb: Callable[[Room], None] = lambda room: None) -> Room:
-        while not self.hub.done:
-            self.round()
-            disturb(self)
-        for k, request in self.hub.farewells().items():
-            assert self.hub.take(k, self.ask(k, request))
-        self.hub.end()
-        return self
-
-
-def simulated(plan: Plan, fed: Federation) -> Simulator:
-    simulator = Simulator(
-        plan.method, fed, plan.model, plan.training, plan.coupling, channel=plan.channel
-    )
-    while simulator.t < plan.training.rounds:
-        simulator.advance(plan.training.rounds - simulator.t)
-    return simulator
-
-
-def assert_same(room: Room, fed: Federation, rtol: float = 1e-5) -> None:
-    simulator = simulated(room.plan, fed)
-    for k in range(CLIENTS):
-        mine = room.clients[k].models()
-        for view, model in simulator.models(k).items():
-            expected = model.flat()
-            np.testing.assert_allclose(
-                mine[view].flat(),
-                expected,
-                rtol=rtol,
-                atol=rtol * np.abs(expected).max(),
-                err_msg=f"client {k}, {view}",
-            )
-    order = lambda rows: rows[np.lexsort((rows[:, 1], rows[:, 0]))]
-    bill = room.hub.ledger.rows()
-    np.testing.assert_array_equal(order(bill[bill[:, 0] < ROUNDS]), order(simulator.ledger.rows()))
-    assert room.on_wire == {"up": room.hub.ledger.up, "down": room.hub.ledger.down}
 
 
 STARS = [
@@ -255,7 +147,7 @@ def test_a_lost_answer_puts_links_in_step_again(
     assert room.hub.enough
     room.hub.close()
     room.round()
-    mine, theirs = room.clients[2].kept.row.up.public, room.hub.lines[2].up
+    mine, theirs = room.clients[2].kept.state.up.public, room.hub.clients[2].up
     if channel is COPIES:
         assert np.asarray(mine.copy).tobytes() == np.asarray(theirs.copy).tobytes()
     room.round()
@@ -285,6 +177,44 @@ def test_a_client_that_lost_its_folder_begins_anew(
     )
 
 
+def agree(mine: Any, theirs: Any) -> None:
+    """To the last bit."""
+    assert jax.tree.structure(mine) == jax.tree.structure(theirs)
+    for a, b in zip(jax.tree.leaves(mine), jax.tree.leaves(theirs), strict=True):
+        assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "channel"),
+    [
+        pytest.param("fedu", DELTA.replace(down=True), id="graph, delta"),
+        pytest.param(
+            "fedu",
+            get_channel("qsgd", {"levels": 127, "down": True}),
+            id="graph, qsgd",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param("fedavg", COPIES.replace(down=True), id="star, delta"),
+    ],
+)
+def test_both_ends_of_a_link_agree_to_the_last_bit(
+    name: str, channel: Channel, fed: Federation, tmp_path: Path
+) -> None:
+    """Hub and client work out apart what the other one knows."""
+    room = Room(make_plan(fed, name, channel), fed, tmp_path).run()
+    for client, theirs in zip(room.clients, room.hub.clients, strict=True):
+        mine = client.kept.state
+        assert np.asarray(mine.up.public.copy).any()
+        agree(mine.up.public, theirs.up)
+        if name == "fedu":
+            agree(mine.down.public, theirs.down.public)
+        else:
+            assert isinstance(room.hub.round, StarRound)
+            said = room.hub.round.spoken(room.hub.kept)
+            assert said is not None
+            agree(client.kept.broadcasts, said.sent.link.public)
+
+
 def test_nonsense_is_rejected_counted_and_changes_nothing(fed: Federation, tmp_path: Path) -> None:
     room = Room(make_plan(fed, "fedavg"), fed, tmp_path)
     good = {k: room.ask(k, request) for k, request in room.hub.requests().items()}
@@ -303,7 +233,7 @@ def test_nonsense_is_rejected_counted_and_changes_nothing(fed: Federation, tmp_p
     for i, (sentence, reply) in enumerate(bad.items()):
         with pytest.raises(Rejected, match=sentence):
             room.hub.take(1, reply)
-        assert room.hub.lines[1].rejected == i + 1
+        assert room.hub.clients[1].rejected == i + 1
     for k, reply in good.items():
         assert room.hub.take(k, reply)
     with pytest.raises(Rejected, match="second message"):
@@ -340,10 +270,18 @@ def test_a_full_disk_loses_nothing(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("coterie.deploy.state.save_file", full)
+        patch.setattr("coterie.deploy.kept.save_file", full)
         with pytest.raises(InvalidInput, match="No space left"):
             room.clients[0].answer(request)
     assert (tmp_path / "client0" / "client.safetensors").read_bytes() == before
+    for k, asked in room.hub.requests().items():
+        room.hub.take(k, room.ask(k, asked))
+    with monkeypatch.context() as patch:
+        patch.setattr("coterie.deploy.kept.save_file", full)
+        with pytest.raises(InvalidInput, match="No space left"):
+            room.hub.close()
+    assert room.hub.t == 1
+    room.hub.close()
     assert_same(room.run(), fed)
 
 

@@ -113,7 +113,7 @@ def test_who_is_who_what_is_nonsense_and_what_is_said(
     room = Room(tmp_path, fed, plan, lambda k, answer: bad.pop() if bad and k == 1 else answer)
     room.conductor.run()
     assert room.hub.finished
-    assert [line.rejected for line in room.hub.lines] == [0, 3, 0]
+    assert [client.rejected for client in room.hub.clients] == [0, 3, 0]
     said = "\n".join(room.said)
     assert "ward-b cannot answer: the disk is [2J full" in said
     assert said.count("rejected a message of ward-b") == 3

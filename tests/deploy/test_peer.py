@@ -143,7 +143,7 @@ def test_going_on_without_one_that_never_comes_back(tmp_path: Path, channel: str
         assert (
             sum("its edge is dropped" in line for line in world.lines if f" {name}:" in line) == 1
         )
-    assert all(view.rejected == 0 for peer in world.peers.values() for view in peer.views.values())
+    assert all(view.rejected == 0 for peer in world.peers.values() for view in peer.states.values())
 
 
 @pytest.mark.parametrize(("channel", "away"), [("plain", 30.0), ("delta", 30.0), ("delta", 3.0)])
@@ -163,7 +163,7 @@ def test_coming_back(tmp_path: Path, channel: str, away: float) -> None:
     assert all(
         view.active and not view.rejected
         for peer in world.peers.values()
-        for view in peer.views.values()
+        for view in peer.states.values()
     ), world.lines
     jumped = [line for line in world.lines if "p2: " in line and "going on with" in line]
     assert len(jumped) == (0 if away < 10 else 1), world.lines
@@ -229,7 +229,7 @@ def test_never_stuck_and_whole_again(tmp_path: Path, seed: int) -> None:
     assert all(
         view.active and not view.rejected
         for peer in world.peers.values()
-        for view in peer.views.values()
+        for view in peer.states.values()
     ), world.lines
 
 
@@ -249,7 +249,7 @@ def test_a_lost_folder(tmp_path: Path) -> None:
             assert {type(world.ended[name]) for name in NAMES if name != "p2"} == {GaveUp}
         else:
             assert all(
-                view.active for peer in world.peers.values() for view in peer.views.values()
+                view.active for peer in world.peers.values() for view in peer.states.values()
             ), world.lines
 
 

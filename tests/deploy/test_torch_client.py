@@ -11,7 +11,8 @@ from coterie.core.errors import InvalidInput
 from coterie.data.federation import Federation, from_arrays
 from coterie.deploy.client import Client
 from coterie.deploy.hub import Hub
-from coterie.deploy.plan import Plan, Problem
+from coterie.deploy.plan import Plan
+from coterie.deploy.problem import Problem
 from coterie.deploy.site import OwnData, save_own
 from coterie.deploy.worker import Worker
 from coterie.engine.simulate import Simulator

@@ -21,8 +21,9 @@ import pyarrow.parquet as pq
 from coterie import Federation
 from coterie.deploy.client import Client
 from coterie.deploy.keys import authority as keys
-from coterie.deploy.plan import Plan, Problem, Rules
+from coterie.deploy.plan import Plan, Rules
 from coterie.deploy.ports import free_port
+from coterie.deploy.problem import Problem
 from coterie.deploy.site import save_own
 from coterie.engine.simulate import Simulator, drive
 from coterie.engine.training import Training

@@ -27,14 +27,16 @@ from coterie.channel import get_channel
 from coterie.coupling import graph as graphs
 from coterie.data.federation import Federation, pack
 from coterie.deploy.keys import authority as keys
-from coterie.deploy.peer import Neighbour, Peer
-from coterie.deploy.plan import Plan, Problem, Rules
+from coterie.deploy.neighbour import Neighbour
+from coterie.deploy.peer import Peer
+from coterie.deploy.plan import Plan, Rules
 from coterie.deploy.ports import free_ports
+from coterie.deploy.problem import Problem
 from coterie.deploy.site import save_own
-from coterie.engine.exchange import exchange_of
 from coterie.engine.simulate import Simulator, drive
 from coterie.engine.training import Training
 from coterie.methods.base import get_method
+from coterie.methods.graph import GraphMethod
 from coterie.models.base import get_model
 
 N = 5
@@ -84,10 +86,11 @@ def make_plan(
     rule = Rules.from_config(rules or {})
     spec = get_model(model) if isinstance(model, str) else get_model(*model)
     way = get_method(method, OPTIONS.get(method, {}))
-    peers = exchange_of(way).kind == "graph" and not way.hub_between
+    graph = isinstance(way, GraphMethod)
+    peers = isinstance(way, GraphMethod) and not way.hub_between
     edges = (
         {}
-        if peers or exchange_of(way).kind != "graph"
+        if peers or not graph
         else {"edges": [[NAMES[k], NAMES[l], w] for (k, l), w in EDGES.items()]}
     )
     return Plan(

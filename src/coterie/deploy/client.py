@@ -13,24 +13,23 @@ import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from coterie.channel import link
-from coterie.channel.codec import Identity
+from coterie.channel.ends import OutOfStep
+from coterie.channel.link import Outgoing
 from coterie.core.errors import InvalidInput
-from coterie.core.randomness import Role, per_client, stream
+from coterie.core.typing import PyTree
 from coterie.core.vector import Vector, all_finite
 from coterie.data.federation import Federation
-from coterie.deploy import lines, messages
+from coterie.deploy import kept as disk
+from coterie.deploy import messages, programs
 from coterie.deploy.messages import Rejected, Reply, Request
 from coterie.deploy.plan import Plan
-from coterie.deploy.state import Bundle
-from coterie.deploy.worker import Worker, absorbed, moved
-from coterie.engine.rounds import Row
+from coterie.deploy.worker import Worker
+from coterie.engine.setting import ClientState
 from coterie.runs.export import write_models
 
 FILE = "client.safetensors"
@@ -40,13 +39,13 @@ FILE = "client.safetensors"
 class Kept:
     """What a client keeps from round to round."""
 
-    row: Row
-    received: Any
+    state: ClientState
+    received: PyTree
     """Star: what the hub said last."""
-    message: Any
+    message: PyTree
     """Graph: what this client sent last, as it arrived."""
-    broadcasts: Any = ()
-    """Star over public copies: this client's end of the hub's stream."""
+    broadcasts: PyTree = ()
+    """Star over public copies: this client's end of the link on which the hub is heard."""
     heard: int = -1
     """The round of the last broadcast that was heard, or of the last pull that was absorbed."""
     worked: int = -1
@@ -79,80 +78,33 @@ class Client:
         self.plan, self.folder, self.share_scores, self.say = plan, folder, share_scores, say
         self.worker = data if isinstance(data, Worker) else Worker(plan, number, data)
         self.number = number
-        self.method, self.channel = self.worker.method, plan.channel
-        self.up, self.down = (
-            link.uplink(plan.channel, self.method.exchange),
-            link.downlink(plan.channel, self.method.exchange),
-        )
-        self.star = self.method.exchange == "star"
+        self.method = self.worker.method
+        self.largest = self.worker.largest_down
         with self.worker.precision():
-            self.like = self.worker.message_like()
-            self.broadcast_like = self.worker.broadcast_like() if self.star else ()
-            self.largest = lines.largest(
-                self.down, self.channel.downward(), self.broadcast_like if self.star else self.like
-            )
-            self.kept = self._restored() or self._fresh()
+            self.kept = self._fresh()
+            if self._file.is_file():
+                self.kept = disk.load(self._file, self.kept, self._whose)
 
     # -- what is kept ------------------------------------------------------------------------------
 
     def _fresh(self) -> Kept:
         worker = self.worker
-        received = worker.method.broadcast(worker.hub.state, 0) if self.star else ()
-        message = () if self.star else worker.method.message(worker.row.memory)
-        broadcasts = worker.hub.stream.public if self.star and worker.hub.stream != () else ()
-        return Kept(worker.row, received, message, broadcasts)
+        broadcasts = worker.hub.link.public if worker.hub.link != () else ()
+        received, message = worker.first_broadcast(), worker.first_message()
+        return Kept(worker.client, received, message, broadcasts)
 
     @property
     def _file(self) -> Path:
         return self.folder / FILE
 
-    def _restored(self) -> Kept | None:
-        if not self._file.is_file():
-            return None
-        fresh = self._fresh()
-        like = {
-            "row": fresh.row,
-            "received": fresh.received,
-            "message": fresh.message,
-            "broadcasts": fresh.broadcasts,
-        }
-        found = Bundle.load(self._file, like)
-        if found.facts["plan"] != self.plan.fingerprint or found.facts["number"] != self.number:
-            raise InvalidInput(
-                f"{str(self._file)!r} belongs to another plan or client; give this one a folder of"
-                " its own."
-            )
-        reply = None
-        if "reply" in found.facts:
-            count = found.facts["frames"]
-            reply = messages.opened(
-                Reply, found.facts["reply"], tuple(found.blobs[f"frame{i}"] for i in range(count))
-            )
-        facts = {key: found.facts[key] for key in ("heard", "worked", "sent", "asked", "finished")}
-        return Kept(
-            **{name: found.trees.get(name, tree) for name, tree in like.items()},
-            **facts,
-            reply=reply,
-        )
+    @property
+    def _whose(self) -> dict[str, str | int]:
+        return {"plan": self.plan.fingerprint, "client": self.number}
 
     def _keep(self, new: Kept) -> None:
         """On disk first: what cannot be written did not happen."""
-        facts: dict[str, Any] = {"plan": self.plan.fingerprint, "number": self.number}
-        facts |= {
-            key: getattr(new, key) for key in ("heard", "worked", "sent", "asked", "finished")
-        }
-        blobs = {}
-        if new.reply is not None:
-            facts |= {"reply": messages.envelope(new.reply), "frames": len(new.reply.frames)}
-            blobs = {f"frame{i}": frame for i, frame in enumerate(new.reply.frames)}
-        trees = {
-            "row": new.row,
-            "received": new.received,
-            "message": new.message,
-            "broadcasts": new.broadcasts,
-        }
         self.folder.mkdir(parents=True, exist_ok=True)
-        Bundle(trees, blobs, facts).save(self._file)
+        disk.save(self._file, new, self._whose)
         self.kept = new
 
     # -- a round -----------------------------------------------------------------------------------
@@ -196,36 +148,32 @@ class Client:
             try:
                 kept = self._heard(self.kept, request)
             except Lost as error:
-                self.say(f"round {request.round}: {error}; asking the hub for a whole copy.")
-                # the hub forgets its ends of our links: so do we, and −2 makes our next message a
-                # whole one
-                if not self.star:
-                    fresh = self.worker.row
-                    self._keep(
-                        dataclasses.replace(
-                            self.kept,
-                            row=Row(self.kept.row.memory, fresh.up, fresh.down),
-                            heard=-1,
-                            sent=-2,
-                        )
-                    )
-                return Reply(self.plan.fingerprint, request.round, self.worker.samples, lost=True)
-            return (
-                self._finish(kept, request, asked)
-                if request.kind == "finish"
-                else self._work(kept, request, asked)
-            )
+                return self._lost(request, error)
+            if request.kind == "finish":
+                return self._finish(kept, request, asked)
+            return self._work(kept, request, asked)
+
+    def _lost(self, request: Request, error: Lost) -> Reply:
+        """Ask the hub for a whole copy."""
+        self.say(f"round {request.round}: {error}; asking the hub for a whole copy.")
+        if not self.worker.star:
+            # The hub forgets its ends of our links: so do we, and −2 makes our next message a whole
+            # one.
+            state = self.worker.client._replace(own=self.kept.state.own)
+            self._keep(dataclasses.replace(self.kept, state=state, heard=-1, sent=-2))
+        return Reply(self.plan.fingerprint, request.round, self.worker.samples, lost=True)
 
     def _heard(self, kept: Kept, request: Request) -> Kept:
+        hear = self._broadcast if self.worker.star else self._pull
         try:
-            heard = self._broadcast(kept, request) if self.star else self._pull(kept, request)
+            heard = hear(kept, request)
         except (Rejected, Lost):
             raise
-        except link.OutOfStep as error:
+        except OutOfStep as error:
             raise Lost(str(error)) from None
         except InvalidInput as error:
             raise messages.refuse(error) from None
-        if not bool(all_finite((heard.received, heard.row.memory))):
+        if not bool(all_finite((heard.received, heard.state.own))):
             raise Rejected(f"what the hub says in round {request.round} holds NaN or infinity.")
         return heard
 
@@ -233,119 +181,65 @@ class Client:
         """Star: what the hub says in this round."""
         if not request.frames:
             raise Rejected(f"the request for round {request.round} holds nothing.")
-        if kept.broadcasts == ():
+        received, public = kept.received, kept.broadcasts
+        if public == ():
             messages.check_size(request.frames, self.largest)
-            received = Identity().decode(request.frames[-1], self.broadcast_like)
-            return dataclasses.replace(
-                kept, received=jax.tree.map(jnp.asarray, received), heard=request.round
-            )
-        receiver = link.Receiver(
-            self.down, self.channel.downward(), lines.zeros(self.broadcast_like), kept.broadcasts
-        )
+            received, _ = self.worker.receive_down((), request.frames[-1], Outgoing(None))
+            return dataclasses.replace(kept, received=received, heard=request.round)
         if not request.whole and not request.first <= kept.heard + 1 <= request.round + 1:
             raise Lost(
                 f"the hub says rounds {request.first} to {request.round}, but the last one heard is"
                 f" {kept.heard}"
             )
-        received = kept.received
-        for i, frame in enumerate(request.frames):
-            t = request.first + i
-            if t <= kept.heard and not request.whole:
-                continue
-            key = jax.random.fold_in(stream(self.worker.seed, Role.DOWNLINK), t)
-            received = receiver.receive(frame, None, key, t)
-        return dataclasses.replace(
-            kept, received=received, broadcasts=receiver.public, heard=request.round
-        )
+        for t, frame in enumerate(request.frames, request.first):
+            if t > kept.heard or request.whole:
+                received, public = self.worker.receive_down(public, frame, Outgoing(None, t=t))
+        return dataclasses.replace(kept, received=received, broadcasts=public, heard=request.round)
 
     def _pull(self, kept: Kept, request: Request) -> Kept:
         """Graph: the neighbours' pull of the last round in which this client took part."""
-        if not request.frames or (request.first == kept.heard and not request.whole):
+        t, state, worker = request.first, kept.state, self.worker
+        if not request.frames or (t == kept.heard and not request.whole):
             return kept
-        if request.first != kept.sent:
+        if t != kept.sent:
             raise Lost(
-                f"the hub has the pull of round {request.first}, but this client sent its last"
-                f" message in round {kept.sent}"
+                f"the hub has the pull of round {t}, but this client sent its last message in round"
+                f" {kept.sent}"
             )
-        receiver = link.Receiver(
-            self.down,
-            self.channel.downward(),
-            lines.zeros(self.like),
-            () if kept.row.down == () else kept.row.down.public,
-        )
-        key = (
-            None
-            if self.down.passes
-            else per_client(stream(self.worker.seed, Role.DOWNLINK), request.first, self.number)
-        )
-        scale = (
-            None
-            if request.scale is None
-            else jnp.asarray(request.scale, link.flat(kept.message).dtype)
-        )
-        pull = jax.tree.map(
-            jnp.asarray,
-            receiver.receive(
-                request.frames[0], self.method.own_pull(kept.message), key, request.first, scale
-            ),
-        )
-        memory = absorbed(self.method, kept.row.memory, pull, request.first)
-        up = moved(self.method, self.channel, request.first, kept.row.up, pull, kept.message)
-        down = (
-            kept.row.down if kept.row.down == () else kept.row.down._replace(public=receiver.public)
-        )
-        return dataclasses.replace(kept, row=Row(memory, up, down), heard=request.first)
+        known = Outgoing(None, self.method.own_pull(kept.message), t=t)
+        if request.scale is not None:
+            dtype = link.flat(kept.message).dtype
+            known = known._replace(scale=jnp.asarray(request.scale, dtype))
+        public = () if state.down == () else state.down.public
+        pull, public = worker.receive_down(public, request.frames[0], known)
+        if state.down != ():
+            state = state._replace(down=state.down._replace(public=public))
+        state = programs.absorb(worker.spec, worker.setting, t, state, pull, kept.message)
+        return dataclasses.replace(kept, state=state, heard=t)
 
     def _work(self, kept: Kept, request: Request, asked: str) -> Reply:
-        t, method = request.round, self.method
+        t, worker = request.round, self.worker
         due = t % self.plan.training.eval_every == 0
         scores = self._scores(kept, t) if due else {}
-        step = self.worker.work(kept.received, kept.row.memory, t)
-        frames: tuple[bytes, ...] = ()
-        up, message = kept.row.up, step.message
-        if request.send and bool(step.sent):
-            reference = method.reference(kept.received, step.message) if self.star else None
-            wire, up, message = self._encode(kept, request, step.message, reference, t)
-            frames = (wire,)
+        # Whole, when the hub never got the last message.
+        done = worker.work(
+            kept.state, kept.received, t, sending=request.send, whole=request.seen != kept.sent
+        )
         reply = Reply(
             self.plan.fingerprint,
             t,
-            self.worker.samples,
-            int(step.gradients),
+            worker.samples,
+            done.gradients,
             scores=scores if self.share_scores else {},
-            frames=frames,
+            frames=() if done.wire is None else (done.wire,),
         )
-        row = Row(step.memory, up, kept.row.down)
-        sent = t if frames else kept.sent
-        self._keep(
-            dataclasses.replace(
-                kept,
-                row=row,
-                message=() if self.star else message,
-                worked=t,
-                sent=sent,
-                asked=asked,
-                reply=reply,
-            )
-        )
+        new = dataclasses.replace(kept, state=done.state, worked=t, asked=asked, reply=reply)
+        if not worker.star:
+            new = dataclasses.replace(new, message=done.message)
+        self._keep(new if done.wire is None else dataclasses.replace(new, sent=t))
         if due:
             self._note(t, scores)
         return reply
-
-    def _encode(
-        self, kept: Kept, request: Request, message: Any, reference: Any, t: int
-    ) -> tuple[bytes, Any, Any]:
-        """(bytes, the link afterwards, the message as it arrives)."""
-        if kept.row.up == ():
-            return Identity().encode(message), (), message
-        if self.up.copies and request.seen != kept.sent:  # the hub never got the last one
-            return lines.send_whole(self.up, self.channel, kept.row.up, message, reference)
-        sender = link.Sender(self.up, self.channel, message, kept.row.up)
-        receiver = link.Receiver(self.up, self.channel, message, kept.row.up.public)
-        key = per_client(stream(self.worker.seed, Role.UPLINK), t, self.number)
-        wire = sender.send(message, reference, key, t)
-        arrived = receiver.receive(wire, reference, key, t)
-        return wire, sender.link, arrived
 
     def _finish(self, kept: Kept, request: Request, asked: str) -> Reply:
         scores = self._scores(kept, request.round)
@@ -356,9 +250,8 @@ class Client:
             scores=scores if self.share_scores else {},
         )
         done = dataclasses.replace(kept, asked=asked, reply=reply, finished=True)
-        self._write_models(
-            done, self.folder / "models"
-        )  # before it counts as finished: a full disk must not leave it without
+        # Before it counts as finished: a full disk must not leave it without.
+        self._write_models(done, self.folder / "models")
         self._keep(done)
         self._note(request.round, scores)
         return reply
@@ -379,15 +272,11 @@ class Client:
 
     def _models(self, kept: Kept) -> dict[str, Vector]:
         with self.worker.precision():
-            models = self.worker.models(kept.received, kept.row.memory, self._rounds(kept))
+            models = self.worker.models(kept.received, kept.state.own, self._rounds(kept))
             return {view: v.map(np.asarray) for view, v in models.items()}
 
     def _scores(self, kept: Kept, t: int) -> dict[str, float]:
-        return (
-            self.worker.scores(self.worker.models(kept.received, kept.row.memory, t))
-            if self.worker.held
-            else {}
-        )
+        return self.worker.scores(kept.received, kept.state.own, t)
 
     def _note(self, t: int, scores: dict[str, float]) -> None:
         if scores:

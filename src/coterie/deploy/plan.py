@@ -44,14 +44,17 @@ from coterie.core.errors import InvalidInput, unknown
 from coterie.core.options import Options, option, traced_dataclass
 from coterie.coupling import graph as graphs
 from coterie.coupling.graph import Graph
-from coterie.data.federation import Federation, Split, Task
-from coterie.data.scaling import Scaling
+from coterie.data.federation import Federation
 from coterie.data.shape import ProblemShape
-from coterie.data.tables import Prepared
-from coterie.engine.simulate import build_model
+from coterie.deploy.problem import Problem
+from coterie.engine.check import check
+from coterie.engine.exchange import exchange_of
 from coterie.engine.training import Training
 from coterie.methods.base import Method
+from coterie.methods.graph import GraphMethod
+from coterie.methods.star import StarMethod
 from coterie.models.base import Model, ModelSpec, get_model
+from coterie.models.build import build_model
 from coterie.runs.experiment import Contender, Experiment, named
 
 SECTIONS = (
@@ -106,183 +109,6 @@ class Rules(Options):
 
 
 @dataclasses.dataclass(frozen=True)
-class Problem:
-    """What the models are for: shapes, names of labels, and how a client's table becomes inputs.
-
-    Describes a federation where there is none.
-    """
-
-    task: Task
-    inputs: tuple[int, ...]
-    labels: tuple[str, ...] = ()
-    targets: int = 1
-    """Regression: numbers to predict."""
-    features: tuple[str, ...] = ()
-    """Names of the inputs, `column` or `column=category`; needed only to read tables."""
-    target: str = ""
-    mean: tuple[float, ...] | None = None
-    scale: tuple[float, ...] | None = None
-    """x ↦ (x − mean) / scale, the same for everybody; nothing: each client scales by its own
-    training rows.
-    """
-
-    KEYS: ClassVar[tuple[str, ...]] = (
-        "task",
-        "inputs",
-        "labels",
-        "targets",
-        "features",
-        "target",
-        "mean",
-        "scale",
-    )
-
-    @classmethod
-    def from_config(cls, given: Any) -> Problem:
-        if not isinstance(given, dict):
-            raise InvalidInput(
-                f"problem is {given!r}, but must be a table with task, inputs and labels."
-            )
-        for key in given:
-            if key not in cls.KEYS:
-                raise unknown("the option of problem,", key, cls.KEYS)
-        task = given.get("task", "classification")
-        if task not in ("classification", "regression"):
-            raise InvalidInput(
-                f"problem.task is {task!r}, but must be 'classification' or 'regression'."
-            )
-        features = tuple(map(str, _list(given, "features", str)))
-        inputs = tuple(_list(given, "inputs", int)) or ((len(features),) if features else ())
-        if not inputs or any(i < 1 for i in inputs):
-            raise InvalidInput(
-                f"problem.inputs is {list(inputs)!r}, but must be the shape of a sample, whole"
-                " numbers ≥ 1, or features must be given."
-            )
-        if features and inputs != (len(features),):
-            raise InvalidInput(
-                f"problem.inputs is {list(inputs)!r}, but there are {len(features)} features."
-            )
-        labels = given.get("labels", [])
-        if isinstance(labels, int) and not isinstance(labels, bool):
-            labels = [str(i) for i in range(labels)]
-        if not isinstance(labels, list) or (
-            task == "classification" and len(set(map(str, labels))) < 2
-        ):
-            raise InvalidInput(
-                f"problem.labels is {labels!r}, but must be the list of all classes (or how many"
-                " there are), at least 2 different ones."
-            )
-        targets = given.get("targets", 1)
-        if not isinstance(targets, int) or targets < 1:
-            raise InvalidInput(f"problem.targets is {targets!r}, but must be a whole number ≥ 1.")
-        scaling = [
-            tuple(map(float, _list(given, key, (int, float)))) or None for key in ("mean", "scale")
-        ]
-        for key, values in zip(("mean", "scale"), scaling, strict=True):
-            if values is not None and len(values) != int(np.prod(inputs)):
-                raise InvalidInput(
-                    f"problem.{key} has {len(values)} numbers, but there are {int(np.prod(inputs))}"
-                    " inputs."
-                )
-        if (scaling[0] is None) != (scaling[1] is None):
-            raise InvalidInput(
-                "problem.mean and problem.scale belong together; give both or neither."
-            )
-        if scaling[1] is not None and not all(s > 0 for s in scaling[1]):
-            raise InvalidInput("problem.scale holds a number that is not > 0.")
-        return cls(
-            task,
-            inputs,
-            tuple(map(str, labels)),
-            targets,
-            features,
-            str(given.get("target", "")),
-            *scaling,
-        )
-
-    def to_config(self) -> dict[str, Any]:
-        config: dict[str, Any] = {"task": self.task, "inputs": list(self.inputs)}
-        if self.task == "classification":
-            config["labels"] = list(self.labels)
-        else:
-            config["targets"] = self.targets
-        optional = {
-            "features": list(self.features),
-            "target": self.target,
-            "mean": list(self.mean or ()),
-            "scale": list(self.scale or ()),
-        }
-        return config | {key: value for key, value in optional.items() if value}
-
-    @classmethod
-    def of(cls, federation: Federation) -> Problem:
-        """The problem that a federation poses, for a plan made from it.
-
-        Its data is taken as it is, without further scaling.
-        """
-        labels = tuple(map(str, federation.facts.get("labels") or range(federation.classes)))
-        return cls(
-            federation.task,
-            tuple(federation.input_shape),
-            labels if federation.task == "classification" else (),
-            federation.outputs,
-        )
-
-    @property
-    def outputs(self) -> int:
-        return len(self.labels) if self.task == "classification" else self.targets
-
-    # What `newcomers_from_table` asks of a federation:
-
-    @property
-    def name(self) -> str:
-        return "the plan"
-
-    @property
-    def classes(self) -> int:
-        return len(self.labels)
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        columns = tuple(dict.fromkeys(f.partition("=")[0] for f in self.features))
-        quantity = np.array(["=" not in f for f in self.features])
-        mean = np.array(
-            self.mean if self.mean is not None else [0.0] * len(self.features), np.float64
-        )
-        scaling = None if self.scale is None else Scaling(mean, np.array(self.scale, np.float64))
-        known: dict[str, Any] = {
-            "features": list(self.features),
-            "target": self.target,
-            "labels": list(self.labels),
-        }
-        return (
-            known | {"prepared": Prepared(columns, quantity, mean, scaling)}
-            if self.features
-            else known
-        )
-
-    def sample(self) -> Federation:
-        """One client with one made-up sample, for whoever needs shapes but has no data (a hub)."""
-        y = (
-            np.zeros(1, np.int32)
-            if self.task == "classification"
-            else np.zeros((1, self.targets) if self.targets > 1 else 1, np.float32)
-        )
-        one = Split(np.zeros((1, *self.inputs), np.float32), y, np.array([0, 1]))
-        none = Split(one.x[:0], y[:0], np.array([0, 0]))
-        return Federation("nobody's", one, none, none, self.task, self.classes)
-
-
-def _list(given: dict[str, Any], key: str, kind: Any) -> list[Any]:
-    values = given.get(key, [])
-    if not isinstance(values, list) or not all(
-        isinstance(v, kind) and not isinstance(v, bool) for v in values
-    ):
-        raise InvalidInput(f"problem.{key} is {values!r}, but must be a list.")
-    return values
-
-
-@dataclasses.dataclass(frozen=True)
 class Plan:
     """The agreement. `to_config` and `from_config` are inverses."""
 
@@ -317,7 +143,7 @@ class Plan:
                 raise InvalidInput(
                     f"clients names {twice!r} twice; every client needs a name of its own."
                 )
-        if self.method.exchange not in ("star", "graph"):
+        if not exchange_of(self.method).sends:
             raise InvalidInput(
                 f"the method is {self.method.name!r}, but that exchanges no messages; a real"
                 " federation needs a star or graph method."
@@ -331,35 +157,16 @@ class Plan:
             raise InvalidInput(
                 "training.batch_schedule has no meaning with training.sampling = 'full'."
             )
-        if self.method.needs_exact and not self.channel.lossless:
-            raise InvalidInput(
-                f"the channel is {self.channel.name!r}, but {self.method.name} needs its messages"
-                ' as they are: it must be "plain".'
-            )
-        if self.method.addressed and self.channel.down:
+        check(self.method, self.channel, self.cohort, self.size)
+        if isinstance(self.method, StarMethod) and self.method.addressed and self.channel.down:
             raise InvalidInput(
                 f"channel.down is true, but {self.method.name} tells each client something of its"
                 " own, which is not compressed in deployments."
-            )
-        over_copies = self.method.exchange == "graph" or self.channel.down
-        if over_copies and not self.channel.contracts():
-            raise InvalidInput(
-                f"the channel {self.channel.name!r} may send more error than there was to send;"
-                " make it finer, or choose another."
             )
         if not self.peers and isinstance(self.clients, int):
             raise InvalidInput(
                 f"clients is {self.clients}, but a hub must know its clients: give the list of"
                 " their names."
-            )
-        if (
-            self.method.exchange == "graph"
-            and not self.method.hub_between
-            and self.cohort < self.size
-        ):
-            raise InvalidInput(
-                f"training.cohort is {self.cohort}, but {self.method.name} has no hub that could"
-                " sample clients; leave it out."
             )
         self.coupling  # noqa: B018 - refuses a wrong graph now and not in the first round
 
@@ -438,7 +245,7 @@ class Plan:
     @property
     def peers(self) -> bool:
         """True for methods without a hub."""
-        return self.method.exchange == "graph" and not self.method.hub_between
+        return isinstance(self.method, GraphMethod) and not self.method.hub_between
 
     @property
     def size(self) -> int:
@@ -447,7 +254,7 @@ class Plan:
 
     @property
     def cohort(self) -> int:
-        return self.training.cohort_size(cast(Any, _Sized(self.size)))
+        return self.training.cohort_size(self.shape)
 
     def number(self, client: str) -> int:
         """A client's number, by which it draws its randomness."""
@@ -456,66 +263,61 @@ class Plan:
             raise unknown("the client", client, names)
         return list(names).index(client)
 
-    def facts(self, largest: int) -> ProblemShape:
-        return ProblemShape(self.size, largest, self.problem.outputs, self.problem.task)
+    @property
+    def shape(self) -> ProblemShape:
+        """What models and messages look like; of samples a client puts its own number there."""
+        return self.problem.shape(self.size)
 
     def built(self) -> Model:
-        return build_model(self.model, self.problem.sample())
+        return build_model(self.model, self.shape)
 
     @cached_property
     def coupling(self) -> Graph | None:
         """The client graph, where the plan has it: of a kind that needs no data, or edges by name:
         edges = [["ward-a", "ward-b", 1.0], …].
         """
-        if self.method.exchange != "graph" or (self.peers and not self.graph):
+        if not isinstance(self.method, GraphMethod) or (self.peers and not self.graph):
             return None
         given = dict(self.graph)
         edges = given.pop("edges", None)
         if edges is None:
-            kind = given.pop("kind", "complete")
-            if kind not in GRAPHS:
-                raise unknown("graph.kind", kind, (*GRAPHS, "edges"))
-            for key in given:
-                if key not in ("weight", "probability", "seed"):
-                    raise unknown(
-                        "the option of graph,",
-                        key,
-                        ("kind", "weight", "probability", "seed", "edges"),
-                    )
-            try:
-                return graphs.build(kind, cast(Federation, _Sized(self.size)), **given)
-            except (TypeError, ValueError) as error:
-                raise (
-                    error
-                    if isinstance(error, InvalidInput)
-                    else InvalidInput(f"graph is {self.graph!r}: {error}.")
-                ) from None
+            return self._graph_of_kind(given)
         if given:
             raise unknown("the option of graph,", next(iter(given)), ("edges",))
         weights = np.zeros((self.size, self.size))
         for edge in edges if isinstance(edges, list) else [edges]:
-            if not isinstance(edge, list) or len(edge) not in (2, 3):
-                raise InvalidInput(
-                    f"graph.edges holds {edge!r}, but every edge must be [client, client] or"
-                    " [client, client, weight]."
-                )
-            k, l = (self.number(str(end)) for end in edge[:2])
-            if k == l:
-                raise InvalidInput(
-                    f"graph.edges holds {edge!r}, but an edge joins two different clients."
-                )
-            weight = edge[2] if len(edge) == 3 else 1.0
-            if not isinstance(weight, (int, float)) or not weight > 0:
-                raise InvalidInput(
-                    f"graph.edges holds {edge!r}, but its weight must be a number > 0."
-                )
+            k, l, weight = self._edge(edge)
             weights[k, l] = weights[l, k] = weight
         return graphs.from_matrix(weights, "edges")
 
+    def _graph_of_kind(self, given: dict[str, Any]) -> Graph:
+        kind = given.pop("kind", "complete")
+        if kind not in GRAPHS:
+            raise unknown("graph.kind", kind, (*GRAPHS, "edges"))
+        for key in given:
+            if key not in ("weight", "probability", "seed"):
+                known = ("kind", "weight", "probability", "seed", "edges")
+                raise unknown("the option of graph,", key, known)
+        try:
+            # These kinds look at nothing but the number of clients.
+            return graphs.build(kind, cast(Federation, self.shape), **given)
+        except InvalidInput:
+            raise
+        except (TypeError, ValueError) as error:
+            raise InvalidInput(f"graph is {self.graph!r}: {error}.") from None
 
-@dataclasses.dataclass(frozen=True)
-class _Sized:
-    """As much of a federation as the graphs of `GRAPHS` and a cohort's size ask for."""
-
-    clients: int
-    task: str = "classification"
+    def _edge(self, edge: Any) -> tuple[int, int, float]:
+        if not isinstance(edge, list) or len(edge) not in (2, 3):
+            raise InvalidInput(
+                f"graph.edges holds {edge!r}, but every edge must be [client, client] or [client,"
+                " client, weight]."
+            )
+        k, l = (self.number(str(end)) for end in edge[:2])
+        if k == l:
+            raise InvalidInput(
+                f"graph.edges holds {edge!r}, but an edge joins two different clients."
+            )
+        weight = edge[2] if len(edge) == 3 else 1.0
+        if not isinstance(weight, (int, float)) or not weight > 0:
+            raise InvalidInput(f"graph.edges holds {edge!r}, but its weight must be a number > 0.")
+        return k, l, weight

@@ -42,8 +42,9 @@ from coterie.core.files import read_arrays, writing
 from coterie.core.options import Options, option, traced_dataclass
 from coterie.data.federation import Federation, Split
 from coterie.data.tables import KINDS, MISSING, newcomers_from_table, read_table
-from coterie.deploy.peer import Neighbour
-from coterie.deploy.plan import Plan, Problem
+from coterie.deploy.neighbour import Neighbour
+from coterie.deploy.plan import Plan
+from coterie.deploy.problem import Problem
 from coterie.deploy.worker import Worker
 from coterie.models.torch.spec import imported
 from coterie.runs.experiment import Experiment
@@ -102,7 +103,7 @@ class OwnData(Options):
             table = read_table(path, [plan.problem.target])
         return newcomers_from_table(
             table,
-            plan.problem,
+            plan.problem.reading(),
             missing=self.missing,
             own_scaling=plan.problem.mean is None,
             validation=self.validation,
@@ -128,9 +129,8 @@ def _read_splits(path: Path, problem: Problem) -> Federation | None:
         a, b = arrays.get(f"x_{name}", x[:0]), arrays.get(f"y_{name}", y[:0])
         return Split(a, b, np.array([0, len(a)]))
 
-    return Federation(
-        path.stem, part("train"), part("validation"), part("test"), problem.task, problem.classes
-    )
+    train, validation, test = (part(name) for name in SPLITS)
+    return Federation(path.stem, train, validation, test, problem.task, len(problem.labels))
 
 
 def save_own(federation: Federation, client: int, path: Path) -> None:

@@ -1,75 +1,42 @@
-"""One client's side of a method: its own data, its local work, its models and how they do.
+"""One client's side of a method: its own data, its turn in a round, its models and how they do.
 
 Knows nothing of wires.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-from functools import partial
+import dataclasses
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
+from coterie.channel import ends
+from coterie.channel.link import Outgoing
 from coterie.core.errors import InvalidInput
-from coterie.core.randomness import Role, stream
-from coterie.core.vector import Vector, all_finite
+from coterie.core.typing import PyTree
+from coterie.core.vector import Vector
 from coterie.data.federation import Federation
+from coterie.deploy import programs
 from coterie.deploy.plan import Plan
+from coterie.deploy.setup import Setup
 from coterie.engine.evaluate import hold, score_models
-from coterie.engine.rounds import (
-    Data,
-    Hub,
-    Row,
-    Spec,
-    ahead,
-    follow_mixing,
-    objective_of,
-    open_hub,
-    open_row,
-)
-from coterie.methods.base import Step
-from coterie.models.objective import Learner
+from coterie.engine.exchange.base import Turn
+from coterie.engine.setting import ClientState, Spec
 
 
-@partial(jax.jit, static_argnums=(0,))
-def _local(
-    spec: Spec, method: Any, data: Data, seed: Any, t: Any, number: Any, received: Any, memory: Any
-) -> tuple[Step, Any]:
-    step = method.local(received, memory, objective_of(spec, data, seed, t, 0, number))
-    return step, all_finite((step.message, step.memory))
+@dataclasses.dataclass(frozen=True)
+class Worked:
+    """A client's round, but for what others do in it."""
+
+    state: ClientState
+    message: PyTree
+    """As it arrives, where it is sent."""
+    wire: bytes | None
+    """Nothing where it is not sent."""
+    gradients: int
 
 
-@jax.jit
-def _local_on(method: Any, objective: Any, received: Any, memory: Any) -> tuple[Step, Any]:
-    step = method.local(received, memory, objective)
-    return step, all_finite((step.message, step.memory))
-
-
-@partial(jax.jit, static_argnums=(0,))
-def _models(
-    spec: Spec, method: Any, data: Data, seed: Any, t: Any, number: Any, received: Any, memory: Any
-) -> dict[str, Vector]:
-    models: dict[str, Vector] = method.models(
-        received, memory, objective_of(spec, data, seed, t, 0, number)
-    )
-    return models
-
-
-# Methods are pytrees, so that one program serves all hyper-parameters; alone, each of their
-# operations would be compiled by itself.
-merged = jax.jit(lambda method, hub, messages, cohort, t: method.merge(hub, messages, cohort, t))
-pulled = jax.jit(lambda method, own, messages, weights: method.pull(own, messages, weights))
-absorbed = jax.jit(lambda method, memory, pull, t: method.absorb(memory, pull, t))
-message_of = jax.jit(lambda method, memory: method.message(memory))
-moved = jax.jit(follow_mixing)
-shifted = jax.jit(ahead)
-
-
-class Worker:
+class Worker(Setup):
     """A client's own work under a plan. `data` is a federation of one: this client.
 
     With a PyTorch `loader` mini-batches come from that (it may augment), and `data` is what models
@@ -82,122 +49,85 @@ class Worker:
                 f"the data is of {data.clients} clients, but must be of one: a client has its own"
                 " and nobody else's."
             )
-        expected = (plan.problem.task, tuple(plan.problem.inputs), plan.problem.outputs)
-        found = (data.task, tuple(data.input_shape), data.outputs)
-        for what, mine, planned in zip(
-            ("a task", "inputs of the shape", "outputs"), found, expected, strict=True
+        found, planned = data.shape, plan.shape
+        for what, mine, theirs in (
+            ("a task", found.task, planned.task),
+            ("inputs of the shape", found.inputs, planned.inputs),
+            ("outputs", found.outputs, planned.outputs),
         ):
-            if mine != planned:
-                raise InvalidInput(f"the data has {what} {mine}, but the plan says {planned}.")
+            if mine != theirs:
+                raise InvalidInput(f"the data has {what} {mine}, but the plan says {theirs}.")
         if not 0 <= number < plan.size:
             raise InvalidInput(
                 f"the client's number is {number}, but must be from 0 to {plan.size - 1}."
             )
-        self.plan, self.number, self.federation = plan, number, data
-        self.seed, self.loader = plan.training.seed, loader
+        super().__init__(plan, number, data.train)
+        splits = {"validation": data.validation, "test": data.test}
         with self.precision():
-            self._prepare()
-
-    @contextlib.contextmanager
-    def precision(self) -> Iterator[None]:
-        with jax.enable_x64(self.plan.training.precision == "float64"):
-            yield
-
-    def _prepare(self) -> None:
-        plan, options = self.plan, self.plan.training
-        dtype = jnp.dtype(options.precision)
-        model = plan.built()
-        self.template = model.vector(stream(self.seed, Role.INIT)).map(
-            lambda leaf: leaf.astype(dtype)
-        )
-        self.samples = int(self.federation.train.sizes[0])
-        self.method = plan.method.bind(
-            self.template, stream(self.seed, Role.PROJECTION), plan.facts(self.samples)
-        )
-        batch = self.samples if options.sampling == "full" else options.batch_size
-        learner = Learner(
-            model.apply,
-            model.class_major,
-            plan.problem.task,
-            batch,
-            options.sampling,  # type: ignore[arg-type]
-            model.input_layer,
-            model.loss,
-        )
-        self.spec = Spec(learner, plan.size, plan.cohort, 1)
-        held = hold(self.federation.train, dtype)
-        self.data = Data(
-            held.x,
-            held.y,
-            held.start,
-            held.size,
-            jnp.asarray(model.l2, dtype),
-            options.batch_schedule,
-        )
-        splits = {"validation": self.federation.validation, "test": self.federation.test}
-        self.held = {name: hold(split, dtype) for name, split in splits.items() if len(split)}
-        self.hub: Hub = open_hub(self.method, plan.channel, self.template)
-        """As it is before the first round, which everybody knows."""
-        self.row: Row = open_row(
-            self.spec, self.method, plan.channel, self.data, self.hub, self.template
-        )
-        """What a client keeps, as it is before the first round."""
-        self.own_batches = None
-        if self.loader is not None:
+            self.held = {n: hold(s, self.dtype) for n, s in splits.items() if len(s)}
+        self.works: Spec = self.spec
+        """The spec of its local work."""
+        if loader is not None:
             from coterie.models.torch.loader import LoaderClient
 
-            self.own_batches = LoaderClient(
-                model, self.loader, seed=self.seed, client=self.number, precision=options.precision
+            precision = plan.training.precision
+            own = LoaderClient(
+                self.model, loader, seed=self.seed, client=number, precision=precision
             )
-            self.samples = self.own_batches.samples
+            self.samples = own.samples
+            self.works = programs.LoaderSpec(**vars(self.spec), loader=own)
 
-    def message_like(self) -> Any:
-        """The shapes of what a client sends."""
-        if self.method.exchange == "graph":
-            return jax.eval_shape(self.method.message, self.row.memory)
-        received = self.method.broadcast(self.hub.state, 0)
-        objective = objective_of(self.spec, self.data, 0, 0, 0)
-        return jax.eval_shape(
-            lambda: self.method.local(received, self.row.memory, objective).message
+    def turn(self, state: ClientState, received: PyTree, t: int, *, sending: bool) -> Turn:
+        """The client's turn in round t. Raises InvalidInput when it gives NaN or infinity."""
+        made: Turn = programs.turn(
+            self.works, self.setting, t, self.number, state, received, sending=sending
         )
-
-    def broadcast_like(self) -> Any:
-        """The shapes of what a hub says."""
-        return jax.eval_shape(lambda: self.method.broadcast(self.hub.state, 0))
-
-    def work(self, received: Any, memory: Any, t: int) -> Step:
-        """The local work of round t. Raises InvalidInput when it gives NaN or infinity."""
-        if self.own_batches is not None:
-            step, finite = _local_on(self.method, self.own_batches.objective(t), received, memory)
-        else:
-            step, finite = _local(
-                self.spec, self.method, self.data, self.seed, t, self.number, received, memory
-            )
-        if not bool(finite):
+        if not bool(made.finite):
             raise InvalidInput(
                 f"the local work of round {t} gave NaN or infinity; nothing is sent and the state"
                 " before it is kept: lower the step size."
             )
-        return step
+        return made
 
-    def models(self, received: Any, memory: Any, t: int) -> dict[str, Vector]:
+    def work(
+        self, state: ClientState, received: PyTree, t: int, *, sending: bool, whole: bool
+    ) -> Worked:
+        """The turn, and its message as bytes; `whole`: in full, over a link whose other end may be
+        out of step.
+        """
+        whole = whole and self.up.copies
+        made = self.turn(state, received, t, sending=sending and not whole)
+        after, message, wire = made.state, made.message, None
+        if sending and not bool(made.dropped):
+            if whole:
+                sender = ends.Sender(self.up, self.channel, message, state.up)
+                reference = self.method.reference(received, message) if self.star else None
+                wire, message = sender.send_whole(Outgoing(message, reference, t=t))
+                after = after._replace(up=sender.link)
+            else:
+                assert made.sent is not None
+                wire = ends.encoded(self.up, self.channel, made.sent)
+        return Worked(after, message, wire, int(made.gradients))
+
+    def models(self, received: PyTree, own: PyTree, t: int) -> dict[str, Vector]:
         """The client's models after t rounds, by view."""
-        return _models(
-            self.spec, self.method, self.data, self.seed, t, self.number, received, memory
+        found: dict[str, Vector] = programs.models(
+            self.spec, self.setting, t, self.number, received, own
         )
+        return found
 
-    def scores(self, models: dict[str, Vector]) -> dict[str, float]:
-        """How the models do on this client's own data: `test/personal` → accuracy (or negated
+    def scores(self, received: PyTree, own: PyTree, t: int) -> dict[str, float]:
+        """How these models do on this client's own data: `test/personal` → accuracy (or negated
         squared error), and the losses.
         """
-        views = self.method.model_views
+        if not self.held:
+            return {}
+        models, views = self.models(received, own, t), self.method.model_views
         out = {}
         for split, held in self.held.items():
             stacked = [models[view].map(lambda leaf: leaf[None]) for view in views]
             loss, score = score_models(self.spec, stacked, held)
             for i, view in enumerate(views):
-                out[f"{split}/{view}"], out[f"{split}-loss/{view}"] = (
-                    float(score[i, 0]),
-                    float(loss[i, 0]),
-                )
+                out[f"{split}/{view}"] = float(score[i, 0])
+                out[f"{split}-loss/{view}"] = float(loss[i, 0])
         return {key: value for key, value in out.items() if np.isfinite(value)}

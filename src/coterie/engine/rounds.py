@@ -32,7 +32,7 @@ def one_round(spec: Spec, setting: Setting, state: State, who: Who, t: Scalar) -
 
     def turn(client: Scalar, row: ClientState, sending: Any = True) -> PyTree:
         heard = exchange.hear(now, state.hub, said, client, row)
-        return exchange.turn(now, client, row, heard, sending)._replace(sent=None)
+        return exchange.turn(now, client, row, heard, sending)._replace(sent=None, dropped=None)
 
     turns = clients(now, turn, who, state.rows)
     turns = turns._replace(finite=honest(now, turns.finite, who.ids))

@@ -14,6 +14,7 @@ from coterie.core.options import Options, option, traced_dataclass
 from coterie.core.randomness import Role, shuffled
 from coterie.core.schedule import Number
 from coterie.data.federation import Federation
+from coterie.data.shape import ProblemShape
 
 
 @traced_dataclass
@@ -83,7 +84,7 @@ class Training(Options):
             drawn = np.sort(np.asarray(shuffled(0, Role.NEWCOMERS, n), np.int64)[:out])
         return np.setdiff1d(np.arange(n), drawn), drawn
 
-    def cohort_size(self, federation: Federation) -> int:
+    def cohort_size(self, federation: Federation | ProblemShape) -> int:
         n = federation.clients
         if self.cohort is not None and self.fraction is not None:
             raise InvalidInput(

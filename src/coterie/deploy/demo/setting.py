@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from coterie.data.federation import Federation
-from coterie.deploy.plan import Plan, Problem
+from coterie.deploy.plan import Plan
+from coterie.deploy.problem import Problem
 
 Say = Callable[[str], None]
 

@@ -191,7 +191,7 @@ class Conductor:
         except Rejected as error:
             self.pause[k] = time.monotonic() + AGAIN
             self.say(
-                f"{what}: rejected a message of {name} ({self.hub.lines[k].rejected} so far):"
+                f"{what}: rejected a message of {name} ({self.hub.clients[k].rejected} so far):"
                 f" {error}"
             )
 

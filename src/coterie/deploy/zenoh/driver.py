@@ -86,11 +86,11 @@ class Driver(Mending):
 
     def _finish(self, silent: Collection[str]) -> None:
         for name in silent:
-            behind = self.peer.t - self.peer.views[name].last
+            behind = self.peer.t - self.peer.states[name].last
             if behind <= self.peer.staleness:
                 self.say(
                     f"round {self.peer.t}: {name} is silent; its message of round"
-                    f" {self.peer.views[name].last} counts again."
+                    f" {self.peer.states[name].last} counts again."
                 )
         self.peer.finish(silent)
         self._post()
@@ -174,7 +174,7 @@ class Driver(Mending):
         waiting = []
         for name, sight in self.sights.items():
             counts = name not in self.refused and (
-                peer.views[name].active or peer.views[name].entry >= 0
+                peer.states[name].active or peer.states[name].entry >= 0
             )
             if not counts or (sight.round >= self.rounds and (sight.acked or not sight.alive)):
                 continue

@@ -15,7 +15,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from coterie.deploy.peer import FARTHEST
+from coterie.deploy.peer_record import FARTHEST
 from coterie.deploy.zenoh.net import packed
 from coterie.deploy.zenoh.sight import ANSWER_WITHIN, LOOK_AGAIN, Leap
 from coterie.deploy.zenoh.talk import Talk
@@ -32,7 +32,7 @@ class Mending(Talk):
 
     def _down(self, name: str) -> bool:
         """Whether an edge is down and nothing is on its way to bring it back."""
-        view, sight, t = self.peer.views[name], self.sights[name], self.peer.t
+        view, sight, t = self.peer.states[name], self.sights[name], self.peer.t
         if not sight.alive or not sight.fresh or name in self.refused or sight.round >= self.rounds:
             return False
         if sight.entry > sight.round and sight.entry != view.entry:
@@ -123,7 +123,7 @@ class Mending(Talk):
             self.leap, self.leap_at = None, self.clock() + 10 * LOOK_AGAIN
             for name in there:
                 self.sights[name].fresh = False
-                if self.peer.views[name].active and (
+                if self.peer.states[name].active and (
                     self._lost(name) or not self.sights[name].counts
                 ):
                     self.peer.expect(name, -1)
@@ -151,7 +151,7 @@ class Mending(Talk):
         elif (
             settled < 0
             and (earliest >= 0 or sight.round >= self.rounds)
-            and peer.views[name].entry == asked > peer.t
+            and peer.states[name].entry == asked > peer.t
         ):
             peer.expect(name, -1)  # declined; it is proposed again, unless the neighbour is done
         self._post()
@@ -184,16 +184,16 @@ class Mending(Talk):
         then.
         """
         peer = self.peer
-        entries = [view.entry for view in peer.views.values() if view.entry > peer.t]
+        entries = [view.entry for view in peer.states.values() if view.entry > peer.t]
         if (
             entries
             and not peer.begun
-            and not any(map(peer.awaited, peer.views))
+            and not any(map(peer.awaited, peer.states))
             and min(entries) > peer.t + 2
         ):
             peer.jump(
                 min(entries),
-                [name for name, view in peer.views.items() if view.entry == min(entries)],
+                [name for name, view in peer.states.items() if view.entry == min(entries)],
                 "nobody counts here until then",
             )
             self._post()

@@ -105,7 +105,7 @@ def run_peer(site: Site, say: Callable[[str], None]) -> Peer:
             site.folder,
             say=say,
         )
-        with Net(place, peer.largest * (peer.kept + 1)) as net:
+        with Net(place, peer.largest * (peer.remembered + 1)) as net:
             say(f"round {peer.t} of {peer.plan.training.rounds}, with {listed(place.neighbours)}.")
             driver = Driver(peer, net, say=say, refused=passport.refused, check_self=passport.check)
             driver.run()

@@ -13,7 +13,8 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from coterie.deploy.messages import Rejected, read_json
-from coterie.deploy.peer import FARTHEST, Peer
+from coterie.deploy.peer import Peer
+from coterie.deploy.peer_record import FARTHEST
 from coterie.deploy.zenoh.net import Answered, Asked, Event, Seen, Told, packed, unpacked
 from coterie.deploy.zenoh.sight import ANSWER_WITHIN, ASK_AGAIN, Leap, Network, Sight
 
@@ -157,7 +158,7 @@ class Talk:
         answer: dict[str, Any] = {}
         try:
             if event.payload is not None:
-                text, wires = unpacked(event.payload, self.peer.kept + 1)
+                text, wires = unpacked(event.payload, self.peer.remembered + 1)
                 found = read_json(text)
                 self._position(name, found.get("position"))
                 answer = found

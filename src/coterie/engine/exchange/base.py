@@ -45,6 +45,10 @@ class Turn(NamedTuple):
     down: Scalar
     sent: Sent | None = None
     """How the message went; a deployed client encodes it."""
+    dropped: Scalar = False
+    """Whether the client dropped out of the round by itself; a deployed client then sends nothing,
+    and a message without bytes could not say so.
+    """
 
 
 class Closed(NamedTuple):
@@ -165,6 +169,7 @@ class Exchange:
             count(jnp.where(real, sent.bytes, 0)),
             count(heard.bytes),
             sent,
+            ~jnp.asarray(step.sent),
         )
 
     def reference(self, now: Round, received: PyTree, message: PyTree) -> PyTree:

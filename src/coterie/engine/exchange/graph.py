@@ -113,16 +113,19 @@ class Graph(Exchange):
         return sent.arrived, sent.link, jnp.asarray(sent.bytes, jnp.int32)
 
     def absorb(self, now: Round, state: ClientState, pull: PyTree, message: PyTree) -> ClientState:
-        """The end of a client's round: it moves by the pull that reached it.
-
-        With a hub, hub and client both know the pull, so their public copy goes along with it, and
-        none of that need be sent.
-        """
+        """The end of a client's round: it moves by the pull that reached it."""
         up = state.up
-        if now.method.hub_between and self.up(now).copies:
-            copy = link.flat(now.method.moved(message, pull, now.t))
-            up = up._replace(public=up.public._replace(copy=copy))
+        if up != ():
+            up = up._replace(public=self.follow(now, up.public, pull, message))
         return ClientState(now.method.absorb(state.own, pull, now.t), up, state.down)
+
+    def follow(self, now: Round, public: PyTree, pull: PyTree, message: PyTree) -> PyTree:
+        """With a hub: hub and client both know the pull, so their public copy of the client's
+        message goes along with it, and none of that need be sent.
+        """
+        if not (now.method.hub_between and self.up(now).copies):
+            return public
+        return public._replace(copy=link.flat(now.method.moved(message, pull, now.t)))
 
     def last_messages(self, now: Round, rows: ClientState | None) -> PyTree:
         """What is known of clients that do not take part.

@@ -103,9 +103,7 @@ class Star(Exchange):
         by_samples = now.method.by_samples
         size = data.size[members].astype(data.x.dtype) if by_samples else None
         weights = jnp.ones(len(members), data.x.dtype) if size is None else size
-        if said is not None:
-            begun = now.method.broadcast(state.hub.own, 0)
-            sent = ahead(now.method, begun, said.arrived, sent)
+        sent = self.forward(now, state.hub, said, sent)
         unsent = jnp.zeros(len(who.ids), bool)
         if (threat := now.setting.threat) is not None:
             sent = threat.attack.apply(sent, threat.liars[members], now.setting.seed, now.t)
@@ -118,10 +116,18 @@ class Star(Exchange):
         hub = self.merge(now, state.hub, said, sent, Cohort(members, weights))
         return Closed(hub, turns.state, turns.down, turns.finite, unsent)
 
+    def forward(self, now: Round, hub: HubState, said: Sent | None, messages: PyTree) -> PyTree:
+        """Messages, stacked, as if their clients had begun from what the hub has."""
+        if said is None:
+            return messages
+        return ahead(now.method, now.method.broadcast(hub.own, 0), said.arrived, messages)
+
     def merge(
         self, now: Round, hub: HubState, said: Sent | None, messages: PyTree, cohort: Cohort
     ) -> HubState:
-        """The hub's turn: messages, stacked in the order of `cohort`, become its new state."""
+        """The hub's turn: messages (see `forward`), stacked in the order of `cohort`, become its
+        new state.
+        """
         heard = hub.link if said is None else said.link
         if not len(cohort.ids):
             return HubState(hub.own, heard)

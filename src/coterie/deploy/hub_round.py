@@ -1,0 +1,213 @@
+"""What a hub says in a round, and what it makes of the answers: in a star, and between neighbours.
+
+engine/exchange says what that is; here it meets the wire.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+import jax.numpy as jnp
+
+from coterie.channel import ends
+from coterie.channel.codec import Identity
+from coterie.channel.link import Outgoing, Sent
+from coterie.core.errors import Diverged
+from coterie.core.randomness import down_key
+from coterie.core.typing import PyTree
+from coterie.core.vector import all_finite
+from coterie.coupling.graph import Graph
+from coterie.deploy import messages, programs
+from coterie.deploy.hub_kept import Arrived, Broadcast, ClientRecord, HubKept, Pull
+from coterie.deploy.messages import Request
+from coterie.deploy.programs import STAR, stacked
+from coterie.deploy.setup import Setup
+from coterie.engine.setting import ClientState, HubState
+from coterie.methods.star import Cohort
+
+
+class HubRound(Protocol):
+    """A hub's part of a round."""
+
+    def request(self, kept: HubKept, k: int, basic: Request) -> Request:
+        """What client k is asked: `basic`, and what the hub says to it."""
+        ...
+
+    def reference(self, kept: HubKept, k: int) -> PyTree:
+        """What hub and client k know that is near the client's message."""
+        ...
+
+    def lost(self, record: ClientRecord) -> ClientRecord:
+        """A client has lost track of what it heard."""
+        ...
+
+    def close(self, kept: HubKept, arrived: dict[int, Arrived]) -> HubKept:
+        """The hub after the round: `arrived` are the messages of those that were sampled, in order.
+
+        Raises Diverged.
+        """
+        ...
+
+    def down(self, kept: HubKept, k: int, said: int) -> int:
+        """What client k is billed for in the round; `said` are the bytes of its request."""
+        ...
+
+
+class Spoken(NamedTuple):
+    """What the hub of a star says to all in a round."""
+
+    round: int
+    sent: Sent
+    wire: bytes
+    whole: bytes
+
+
+class StarRound:
+    """The hub of a star says something to all (or to each), and merges what they answer."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.setup = setup
+        self._spoken: Spoken | None = None
+
+    def spoken(self, kept: HubKept) -> Spoken | None:
+        """What is said to all, once a round; None when nothing is compressed."""
+        if kept.hub.link == ():
+            return None
+        if self._spoken is None or self._spoken.round != kept.round:
+            setup = self.setup
+            sent = programs.speak(setup.spec, setup.setting, kept.round, kept.hub)
+            wire = ends.encoded(setup.down, setup.channel.downward(), sent)
+            self._spoken = Spoken(kept.round, sent, wire, ends.whole_copy(sent.link.public))
+        return self._spoken
+
+    def heard(self, kept: HubKept, k: int) -> PyTree:
+        """What client k hears."""
+        spoken, now = self.spoken(kept), self.setup.now(kept.round)
+        sent = None if spoken is None else spoken.sent
+        return STAR.hear(now, kept.hub, sent, k, ClientState(())).received
+
+    def request(self, kept: HubKept, k: int, basic: Request) -> Request:
+        spoken, t, record = self.spoken(kept), kept.round, kept.clients[k]
+        if spoken is None:
+            wire = Identity().encode(self.heard(kept, k))
+            return dataclasses.replace(basic, first=t, frames=(wire,))
+        frames = (*(b.wire for b in kept.said if b.round > record.heard), spoken.wire)
+        behind = record.heard + 1
+        missing = behind < t and (not kept.said or kept.said[0].round > behind)
+        if record.lost or missing or messages.total(frames) > len(spoken.whole):
+            return dataclasses.replace(basic, first=t, whole=True, frames=(spoken.whole,))
+        return dataclasses.replace(basic, first=t - len(frames) + 1, frames=frames)
+
+    def reference(self, kept: HubKept, k: int) -> PyTree:
+        message = ends.zeros(self.setup.message)
+        return self.setup.method.reference(self.heard(kept, k), message)
+
+    def lost(self, record: ClientRecord) -> ClientRecord:
+        return dataclasses.replace(record, lost=True, pull=None)
+
+    def close(self, kept: HubKept, arrived: dict[int, Arrived]) -> HubKept:
+        setup, spoken, clients = self.setup, self.spoken(kept), list(kept.clients)
+        sent, said = None, kept.said
+        if spoken is not None:
+            sent = spoken.sent._replace(bytes=None, payload=None)
+            said = self._needed(kept, spoken)
+        hub = HubState(kept.hub.own, kept.hub.link if sent is None else sent.link)
+        for k, one in arrived.items():
+            clients[k] = dataclasses.replace(clients[k], up=one.public, seen=kept.round)
+        if arrived:
+            by_samples = setup.method.by_samples
+            weights = [float(clients[k].samples) if by_samples else 1.0 for k in arrived]
+            cohort = Cohort(jnp.array([*arrived]), jnp.array(weights, setup.dtype))
+            came = stacked([one.message for one in arrived.values()]), cohort
+            hub = programs.merge(setup.spec, setup.setting, kept.round, kept.hub, sent, came)
+            if not bool(all_finite(hub.own)):
+                raise Diverged(setup.method.title, kept.round + 1, [])
+        return dataclasses.replace(kept, hub=hub, clients=clients, said=said)
+
+    def _needed(self, kept: HubKept, spoken: Spoken) -> list[Broadcast]:
+        """Without broadcasts that everybody has, or that are longer together than a whole copy."""
+        heard = min(record.heard for record in kept.clients)
+        said = [b for b in (*kept.said, Broadcast(kept.round, spoken.wire)) if b.round > heard]
+        while sum(len(b.wire) for b in said) > len(spoken.whole):
+            said.pop(0)
+        return said
+
+    def down(self, kept: HubKept, k: int, said: int) -> int:
+        return said
+
+
+class GraphRound:
+    """A hub between neighbours works out how they pull each client; the client hears of it with its
+    next request.
+    """
+
+    def __init__(self, setup: Setup, graph: Graph, fresh: Callable[[], ClientRecord]) -> None:
+        self.setup, self.graph, self.fresh = setup, graph, fresh
+
+    def request(self, kept: HubKept, k: int, basic: Request) -> Request:
+        pull = kept.clients[k].pull
+        if pull is None:
+            return basic
+        scale = None if self.setup.down.passes else pull.scale
+        return dataclasses.replace(basic, first=pull.round, scale=scale, frames=(pull.wire,))
+
+    def reference(self, kept: HubKept, k: int) -> PyTree:
+        return None
+
+    def lost(self, record: ClientRecord) -> ClientRecord:
+        """It begins anew."""
+        fresh = self.fresh()
+        return dataclasses.replace(
+            record,
+            up=fresh.up,
+            down=fresh.down,
+            message=fresh.message,
+            pull=None,
+            seen=-1,
+            lost=True,
+        )
+
+    def close(self, kept: HubKept, arrived: dict[int, Arrived]) -> HubKept:
+        clients = list(kept.clients)
+        heard = {k: one.message for k, one in arrived.items()}
+        if self.setup.method.hears_all:
+            heard = {l: heard.get(l, record.message) for l, record in enumerate(clients)}
+        for k, one in arrived.items():
+            record = dataclasses.replace(clients[k], up=one.public, seen=kept.round)
+            clients[k] = self._pulled(k, record, heard, kept.round)
+        return dataclasses.replace(kept, clients=clients)
+
+    def _pulled(
+        self, k: int, record: ClientRecord, heard: dict[int, PyTree], t: int
+    ) -> ClientRecord:
+        """Client k after its neighbours' pull, which is ready to be sent to it."""
+        setup, own = self.setup, heard[k]
+        edges = zip(*self.graph.neighbours(k), strict=True)
+        near = [(heard[l], w) for l, w in edges if l in heard] or [(own, 0.0)]
+        weights = jnp.array([w for _, w in near], setup.dtype)
+        pull = programs.pull(setup.method, own, stacked([m for m, _ in near]), weights)
+        total = weights.sum()
+        out = Outgoing(pull, setup.method.own_pull(own), t=t, scale=total)
+        sender = ends.Sender(setup.down, setup.channel.downward(), pull, record.down)
+        if not setup.down.passes:
+            out = out._replace(key=down_key(setup.seed, t, k))
+        whole = record.lost and not setup.down.passes
+        wire, pull = sender.send_whole(out) if whole else sender.send(out)
+        up = record.up
+        if up != ():
+            up = programs.follow(setup.spec, setup.setting, t, up, pull, own)
+        return dataclasses.replace(
+            record,
+            up=up,
+            down=sender.link,
+            message=own,
+            pull=Pull(t, wire, float(total)),
+            lost=record.lost and not whole,
+        )
+
+    def down(self, kept: HubKept, k: int, said: int) -> int:
+        """A pull goes down with the next request, but belongs to this round."""
+        pull = kept.clients[k].pull
+        return len(pull.wire) if pull is not None and pull.round == kept.round else 0

@@ -1,0 +1,180 @@
+"""What a participant keeps on its own disk: one dataclass in one file that is replaced atomically.
+
+The file is written and read by walking the dataclass. What a field is declared as says how it is
+kept: `PyTree`, or a named tuple, as arrays; `bytes` and bills as bytes; dataclasses, tables and
+lists part by part; all else as JSON. A field that is `passing` is not kept.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+from pathlib import Path
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from coterie.core.errors import InvalidInput
+from coterie.core.files import writing
+from coterie.core.ledger import Ledger
+
+K = TypeVar("K")
+_PASSING = {"passing": True}
+
+
+def passing() -> Any:
+    """A table of the dataclass that is empty again after a restart."""
+    return dataclasses.field(default_factory=dict, metadata=_PASSING)
+
+
+def save(path: Path, kept: Any, whose: dict[str, Any]) -> None:
+    """Raises InvalidInput when the disk is full or the folder cannot be written; the old file then
+    stays as it was. `whose` says to whom the file belongs.
+    """
+    arrays: dict[str, Any] = {}
+    values = _packed(type(kept), kept, "", arrays)
+    facts = {"kept": json.dumps(values, sort_keys=True), "whose": json.dumps(whose, sort_keys=True)}
+    with writing(path) as temporary:
+        try:
+            save_file(
+                {k: np.asarray(v, order="C") for k, v in arrays.items()}, temporary, metadata=facts
+            )
+        except SafetensorError as error:
+            raise OSError(str(error)) from None
+
+
+def load(path: Path, like: K, whose: dict[str, Any]) -> K:
+    """Read back; `like` gives the structure and shapes of the arrays."""
+    try:
+        with safe_open(path, "np") as f:
+            names = f.keys()
+            arrays = {key: f.get_tensor(key) for key in names}
+            facts = f.metadata() or {}
+        if "facts" in facts:
+            raise InvalidInput(
+                f"{str(path)!r} was written by an earlier version of coterie, which this one cannot"
+                " go on from; finish the run with that version, or choose another folder."
+            )
+        values, owner = json.loads(facts["kept"]), json.loads(facts["whose"])
+    except (OSError, SafetensorError, ValueError, KeyError) as error:
+        raise _damaged(path, error) from None
+    if owner != whose:
+        raise InvalidInput(
+            f"{str(path)!r} belongs to another {' or '.join(whose)}; give this one a folder of its"
+            " own."
+        )
+    try:
+        found: K = _Reader(path, arrays).value(type(like), values, like, "")
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _damaged(path, error) from None
+    return found
+
+
+def _damaged(path: Path, error: Exception) -> InvalidInput:
+    return InvalidInput(
+        f"{str(path)!r} cannot be read ({error}); it is not what a participant keeps, or it is"
+        " damaged."
+    )
+
+
+def _bare(kind: Any) -> Any:
+    """A type without "or None"."""
+    if get_origin(kind) is types.UnionType:
+        return next(part for part in get_args(kind) if part is not types.NoneType)
+    return kind
+
+
+def _is_tree(kind: Any) -> bool:
+    return kind is Any or (isinstance(kind, type) and hasattr(kind, "_fields"))
+
+
+def _fields(kind: Any) -> dict[str, Any]:
+    """The fields of a dataclass that are kept, with their types."""
+    hints = get_type_hints(kind)
+    return {f.name: hints[f.name] for f in dataclasses.fields(kind) if f.metadata != _PASSING}
+
+
+def _packed(kind: Any, value: Any, place: str, arrays: dict[str, Any]) -> Any:
+    """A value as JSON; arrays and bytes go to `arrays`, under the place where they belong."""
+    kind, origin = _bare(kind), get_origin(_bare(kind))
+    if value is None:
+        return None
+    if _is_tree(kind):
+        leaves = jax.tree.leaves(value)
+        arrays |= {f"{place}/{i:04d}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
+        return len(leaves)
+    if kind is bytes or kind is Ledger:
+        wire = value if kind is bytes else value.to_bytes()
+        arrays[place] = np.frombuffer(wire, np.uint8)
+        return len(wire)
+    if dataclasses.is_dataclass(kind):
+        items = {name: (part, getattr(value, name)) for name, part in _fields(kind).items()}
+        return {name: _packed(*item, f"{place}/{name}", arrays) for name, item in items.items()}
+    if origin is dict:
+        part = get_args(kind)[1]
+        return {str(k): _packed(part, v, f"{place}/{k}", arrays) for k, v in value.items()}
+    if origin in (list, tuple):
+        part = get_args(kind)[0]
+        return [_packed(part, v, f"{place}/{i}", arrays) for i, v in enumerate(value)]
+    return value
+
+
+class _Reader:
+    """The inverse of `_packed`."""
+
+    def __init__(self, path: Path, arrays: dict[str, Any]) -> None:
+        self.path, self.arrays = path, arrays
+
+    def value(self, kind: Any, packed: Any, like: Any, place: str) -> Any:
+        kind, origin = _bare(kind), get_origin(_bare(kind))
+        if packed is None:
+            return None
+        if _is_tree(kind):
+            return self.tree(packed, () if like is None else like, place)
+        if kind is bytes:
+            return self.arrays[place].tobytes()
+        if kind is Ledger:
+            return Ledger.from_bytes(like.clients, self.arrays[place].tobytes())
+        if dataclasses.is_dataclass(kind):
+            assert isinstance(kind, type)
+            parts = {
+                name: self.value(part, packed[name], getattr(like, name, None), f"{place}/{name}")
+                for name, part in _fields(kind).items()
+            }
+            return kind(**parts)
+        if origin is dict:
+            return self.table(kind, packed, like or {}, place)
+        if origin in (list, tuple):
+            part, known = get_args(kind)[0], [*(like or ())]
+            known += [None] * (len(packed) - len(known))
+            return origin(
+                self.value(part, packed[i], known[i], f"{place}/{i}") for i in range(len(packed))
+            )
+        return packed
+
+    def table(self, kind: Any, packed: Any, like: dict[Any, Any], place: str) -> dict[Any, Any]:
+        key, part = get_args(kind)
+        if dataclasses.is_dataclass(part) and set(like) != set(map(key, packed)):
+            raise InvalidInput(
+                f"the {place.rpartition('/')[2]} were changed since the run began; undo that, or"
+                " choose another folder."
+            )
+        return {
+            key(k): self.value(part, v, like.get(key(k)), f"{place}/{k}") for k, v in packed.items()
+        }
+
+    def tree(self, count: int, like: Any, place: str) -> Any:
+        leaves, structure = jax.tree.flatten(like)
+        found = [self.arrays[f"{place}/{i:04d}"] for i in range(count)]
+        form = lambda values: [(tuple(a.shape), a.dtype) for a in values]
+        if form(found) != form(leaves):
+            raise InvalidInput(
+                f"{str(self.path)!r} holds arrays of other shapes than the plan asks for; it"
+                " belongs to another plan."
+            )
+        return jax.tree.unflatten(structure, [jnp.asarray(a) for a in found])

@@ -1,0 +1,142 @@
+"""What participants keep: one dataclass in one file, and the same again after a restart."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from coterie.core.errors import InvalidInput
+from coterie.core.ledger import Ledger
+from coterie.core.typing import PyTree
+from coterie.deploy import kept as disk
+
+
+class Pair(NamedTuple):
+    a: PyTree
+    b: PyTree = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    tree: PyTree
+    note: str = ""
+    wire: bytes | None = None
+    gone: dict[int, bytes] = disk.passing()
+
+
+@dataclasses.dataclass(frozen=True)
+class Everything:
+    pair: Pair
+    ledger: Ledger
+    parts: dict[str, Part]
+    listed: list[Part]
+    frames: tuple[bytes, ...] = ()
+    outbox: dict[int, bytes] = dataclasses.field(default_factory=dict)
+    scores: dict[str, float] = dataclasses.field(default_factory=dict)
+    number: float = 0.0
+    reply: Part | None = None
+
+
+WHOSE = {"plan": "x", "client": 3}
+
+
+def fresh() -> Everything:
+    zero = np.zeros(3, np.float32)
+    part = Part({"w": zero})
+    return Everything(Pair(zero), Ledger(2), {"near": part}, [part])
+
+
+def made() -> Everything:
+    """Something in every field that is not what it begins with."""
+    one = np.arange(3, dtype=np.float32) / 7
+    part = Part({"w": one}, "é", b"\0\xff", {1: b"x"})
+    ledger = Ledger(2)
+    ledger.add(4, np.array([0, 1]), 10, np.array([7, 8]), 1)
+    return Everything(
+        Pair(one + 1),
+        ledger,
+        {"near": part},
+        [part],
+        (b"", b"abc"),
+        {12: b"wire"},
+        {"test/personal": 1 / 3},
+        0.1,
+        Part((), "reply"),
+    )
+
+
+def same(a: Any, b: Any) -> None:
+    if dataclasses.is_dataclass(a) and not isinstance(a, type):
+        for field in dataclasses.fields(a):
+            if not isinstance(a, Ledger) and field.name != "gone":
+                same(getattr(a, field.name), getattr(b, field.name))
+    elif isinstance(a, dict):
+        assert list(a) == list(b)
+        same(list(a.values()), list(b.values()))
+    elif isinstance(a, (list, tuple)):
+        assert len(a) == len(b)
+        for x, y in zip(a, b, strict=True):
+            same(x, y)
+    elif isinstance(a, np.ndarray):
+        np.testing.assert_array_equal(a, b)
+    else:
+        assert a == b
+
+
+def test_all_of_it_is_there_again(tmp_path: Path) -> None:
+    path = tmp_path / "kept.safetensors"
+    disk.save(path, made(), WHOSE)
+    found = disk.load(path, fresh(), WHOSE)
+    same(made(), found)
+    assert found.parts["near"].gone == {}
+    np.testing.assert_array_equal(found.ledger.rows(), made().ledger.rows())
+    assert found.ledger.totals() == made().ledger.totals()
+    disk.save(path, fresh(), WHOSE)
+    same(fresh(), disk.load(path, fresh(), WHOSE))
+
+
+def other_shape() -> Everything:
+    return dataclasses.replace(fresh(), pair=Pair(np.zeros(4, np.float32)))
+
+
+def other_type() -> Everything:
+    return dataclasses.replace(fresh(), pair=Pair(np.zeros(3, np.float64)))
+
+
+def other_parts() -> Everything:
+    return dataclasses.replace(fresh(), parts={"far": fresh().parts["near"]})
+
+
+@pytest.mark.parametrize(
+    ("like", "whose", "sentence"),
+    [
+        (fresh, WHOSE | {"client": 4}, "belongs to another plan or client"),
+        (other_shape, WHOSE, "arrays of other shapes"),
+        (other_type, WHOSE, "arrays of other shapes"),
+        (other_parts, WHOSE, "the parts were changed since the run began"),
+    ],
+)
+def test_what_belongs_to_others_is_refused(
+    tmp_path: Path, like: Any, whose: dict[str, Any], sentence: str
+) -> None:
+    disk.save(tmp_path / "kept", made(), WHOSE)
+    with pytest.raises(InvalidInput, match=sentence):
+        disk.load(tmp_path / "kept", like(), whose)
+
+
+def test_files_of_earlier_versions_and_damaged_ones_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "kept"
+    save_file({"tree/row/0000": np.zeros(3)}, path, metadata={"facts": '{"plan": "x"}'})
+    with pytest.raises(InvalidInput, match="written by an earlier version of coterie"):
+        disk.load(path, fresh(), WHOSE)
+    disk.save(path, made(), WHOSE)
+    whole = path.read_bytes()
+    for damaged in (b"", whole[:40], whole[:-1], whole.replace(b"outbox", b"inboxx")):
+        path.write_bytes(damaged)
+        with pytest.raises(InvalidInput, match="cannot be read"):
+            disk.load(path, fresh(), WHOSE)
