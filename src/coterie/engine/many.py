@@ -20,7 +20,8 @@ from coterie.engine.arguments import as_list, as_seeds
 from coterie.engine.rounds import rounds_block
 from coterie.engine.setting import Log, Setting, Spec, State
 from coterie.engine.simulate import Result
-from coterie.engine.simulator import BLOCK, Simulator, Snapshot
+from coterie.engine.simulator import BLOCK, Simulator
+from coterie.engine.snapshot import Snapshot
 from coterie.engine.store import DeviceStore
 from coterie.engine.training import Training
 from coterie.methods.base import Method

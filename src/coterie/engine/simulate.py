@@ -25,7 +25,8 @@ from coterie.core.ledger import Ledger
 from coterie.core.vector import Vector
 from coterie.coupling.graph import Graph
 from coterie.data.federation import Federation
-from coterie.engine.simulator import Simulator, Snapshot
+from coterie.engine.simulator import Simulator
+from coterie.engine.snapshot import Snapshot
 from coterie.engine.training import Training
 from coterie.methods.base import Method
 from coterie.models.base import Model, ModelSpec

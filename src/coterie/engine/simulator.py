@@ -5,12 +5,11 @@ compiled.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -46,6 +45,7 @@ from coterie.engine.exchange.base import Accounts
 from coterie.engine.roll import Roll
 from coterie.engine.rounds import compiled_block, compiled_cohort, compiled_round, stale_neighbours
 from coterie.engine.setting import ClientState, Log, Round, Setting, State, Who
+from coterie.engine.snapshot import Saved, Snapshot
 from coterie.engine.store import DeviceStore, make_store
 from coterie.engine.training import Training
 from coterie.methods.base import Condition, Method
@@ -60,29 +60,6 @@ BLOCK = 50
 
 Absent = Callable[[int, int, NDArray[Any]], NDArray[np.bool_]]
 """Of a seed, a round and the clients that were sampled: for every client whether it is gone."""
-
-
-@dataclasses.dataclass
-class Snapshot:
-    """One evaluation: after `round` rounds, per split the scores of all views and clients, and what
-    it had cost by then.
-    """
-
-    round: int
-    scores: dict[str, Scores]
-    up: int
-    down: int
-    gradients: int
-
-
-class Saved(NamedTuple):
-    """All that a run must remember to go on, but for what its options say."""
-
-    t: int
-    hub: dict[str, NDArray[Any]]
-    totals: dict[str, int]
-    rows: Sequence[tuple[NDArray[np.int64], NDArray[np.uint8]]]
-    """Clients and their states as bytes; of clients that are there twice the last one counts."""
 
 
 class Simulator:

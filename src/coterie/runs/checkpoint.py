@@ -22,7 +22,8 @@ from safetensors.numpy import load_file, save_file
 from coterie.core.errors import InvalidInput
 from coterie.core.files import digest, write_json, writing
 from coterie.core.options import as_written
-from coterie.engine.simulator import Saved, Simulator
+from coterie.engine.simulator import Simulator
+from coterie.engine.snapshot import Saved
 from coterie.runs.experiment import Experiment, differences
 
 KEEP = 2

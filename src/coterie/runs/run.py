@@ -321,6 +321,11 @@ def _carry_on(
             raise
     _join(records)
     write_rows(folder, simulator)
+    if simulator.unsent:
+        say(
+            f"{simulator.unsent} messages of malicious clients held NaN or infinity and counted as"
+            " not sent."
+        )
     write_json(folder / "status.json", {"finished": True, "rounds": simulator.t})
     shutil.rmtree(folder / "parts", ignore_errors=True)
     (folder / "store.scratch").unlink(missing_ok=True)
