@@ -33,7 +33,8 @@ def test_the_bill_is_the_sum_of_encoded_messages(label: str, ragged: Federation)
     up, down = np.zeros((rounds, n), int), np.zeros((rounds, n), int)
 
     with simulator.precision():
-        received = simulator.method.broadcast(simulator.hub, 0)
+        star = exchange_of(method).kind == "star"
+        received = simulator.method.broadcast(simulator.hub, 0) if star else simulator.hub
         memory = simulator.method.client_init(simulator.template)
         step = simulator.method.local(received, memory, simulator.now().objective(0))
         size = len(Identity().encode(step.message))
@@ -41,7 +42,7 @@ def test_the_bill_is_the_sum_of_encoded_messages(label: str, ragged: Federation)
     neighbours = [len(graph.neighbours(k)[0]) for k in range(n)] if graph else []
     for t in range(rounds):
         members = cohorts(0, rounds, n, 3)[t] if hub else np.arange(n)
-        if exchange_of(method).kind == "star":
+        if star:
             up[t, members] = size
             down[t, np.arange(n) if method.trains_all else members] = broadcast
         elif exchange_of(method).kind == "graph" and method.hub_between:

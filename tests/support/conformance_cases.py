@@ -102,8 +102,10 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 
 def small(name: str, **more: Any) -> Method:
     """A registered method with small loops."""
-    allowed = METHODS[name].public()
-    return coterie.get_method(name, {**{k: v for k, v in USUAL.items() if k in allowed}, **more})
+    usual = {k: v for k, v in USUAL.items() if k in METHODS[name].public()}
+    if "local_epochs" in more:  # they take the place of steps
+        usual.pop("local_steps", None)
+    return coterie.get_method(name, {**usual, **more})
 
 
 def variant(label: str) -> Method:

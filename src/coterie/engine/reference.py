@@ -43,6 +43,7 @@ from coterie.engine.simulate import Progress, Result, drive
 from coterie.engine.slow import Slow, finite, local_of_one, stack
 from coterie.engine.training import Training
 from coterie.methods.base import Method, Step
+from coterie.methods.conditions import step_conditions
 from coterie.methods.graph import GraphMethod
 from coterie.methods.star import Cohort, StarMethod
 from coterie.models.base import Model, ModelSpec
@@ -75,7 +76,9 @@ class Reference(Slow):
 
     def _diverged(self, clients: list[int]) -> None:
         self.t += 1
-        raise Diverged(self.method.title, self.t, clients)
+        norm = self.graph.laplacian_norm if self.graph is not None else 0.0
+        found = step_conditions(self.method, self.template, norm, self.training.rounds)
+        raise Diverged(self.method.title, self.t, clients, [str(c) for c in found if not c.holds])
 
     def _trainers(self, sampled: list[int]) -> list[int]:
         return list(range(self.n)) if self.method.trains_all else sampled
