@@ -16,6 +16,7 @@ from coterie.core.errors import InvalidInput, shown, unknown
 from coterie.core.files import read_arrays
 from coterie.data.arguments import as_federation
 from coterie.data.federation import Federation
+from coterie.data.shape import ProblemShape
 
 KINDS = (
     "complete",
@@ -305,7 +306,7 @@ def by_labels(label_counts: NDArray[Any], *, weight: float = 1.0) -> Graph:
 
 def build(
     kind: str,
-    federation: Federation,
+    federation: Federation | ProblemShape,
     *,
     weight: float = 1.0,
     neighbours: int = 2,
@@ -313,8 +314,12 @@ def build(
     seed: int = 0,
     matrix: Any = None,
 ) -> Graph:
-    """The graph of a config: `kind` by name, for the clients of a federation."""
-    n = as_federation(federation).clients
+    """The graph of a config: `kind` by name, for the clients of a federation.
+
+    Kinds that need nobody's data can do with the shape of the problem.
+    """
+    known = federation if isinstance(federation, ProblemShape) else as_federation(federation)
+    n = known.clients
     if not isinstance(kind, str):
         raise InvalidInput(f"graph.kind is {shown(kind)}, but must be one of {', '.join(KINDS)}.")
     if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not weight > 0:
@@ -328,30 +333,36 @@ def build(
         if isinstance(matrix, str):
             matrix = read_arrays(Path(matrix), "graph.matrix").get("")
         return from_matrix(matrix).check_size(n)
-    if kind == "similar" and federation.task != "classification":
-        raise InvalidInput(
-            "graph.kind is 'similar', but that rule needs class labels and the task is regression."
-        )
-    if kind == "nearest":
-        points = (
-            federation.label_counts() / federation.train.sizes[:, None]
-            if federation.task == "classification"
-            else _means(federation)
-        )
-        return nearest(points, neighbours, weight)
-    makers = {
+    blind = {
         "complete": lambda: complete(n, weight),
         "equal": lambda: complete(n, 0.5 * weight, "equal"),
         "star": lambda: star(n, weight),
         "ring": lambda: ring(n, weight),
         "random-graph": lambda: random_graph(n, probability, weight, seed),
         "random": lambda: random_weights(n, seed, weight=weight),
-        "weighted": lambda: by_size(federation.train.sizes, weight=weight),
-        "similar": lambda: by_labels(federation.label_counts(), weight=weight),
     }
-    if kind not in makers:
+    if kind in blind:
+        return blind[kind]()
+    if kind not in KINDS:
         raise unknown("graph.kind", kind, KINDS)
-    return makers[kind]()
+    if isinstance(known, ProblemShape):
+        raise InvalidInput(
+            f"graph.kind is {kind!r}, but that rule reads everybody's data; without it the kind"
+            f" must be one of {', '.join(blind)}."
+        )
+    if kind == "weighted":
+        return by_size(known.train.sizes, weight=weight)
+    if kind == "similar":
+        if known.task != "classification":
+            raise InvalidInput(
+                "graph.kind is 'similar', but that rule needs class labels and the task is"
+                " regression."
+            )
+        return by_labels(known.label_counts(), weight=weight)
+    points = _means(known)
+    if known.task == "classification":
+        points = known.label_counts() / known.train.sizes[:, None]
+    return nearest(points, neighbours, weight)
 
 
 def _means(federation: Federation) -> NDArray[Any]:
