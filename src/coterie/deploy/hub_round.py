@@ -189,10 +189,11 @@ class GraphRound:
         weights = jnp.array([w for _, w in near], setup.dtype)
         pull = programs.pull(setup.method, own, stacked([m for m, _ in near]), weights)
         total = weights.sum()
-        out = Outgoing(pull, setup.method.own_pull(own), t=t, scale=total)
-        sender = ends.Sender(setup.down, setup.channel.downward(), pull, record.down)
+        out = Outgoing(pull)
         if not setup.down.passes:
-            out = out._replace(key=down_key(setup.seed, t, k))
+            key = down_key(setup.seed, t, k)
+            out = Outgoing(pull, setup.method.own_pull(own), key, t, scale=total)
+        sender = ends.Sender(setup.down, setup.channel.downward(), pull, record.down)
         whole = record.lost and not setup.down.passes
         wire, pull = sender.send_whole(out) if whole else sender.send(out)
         up = record.up

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import types
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -93,6 +94,7 @@ def _is_tree(kind: Any) -> bool:
     return kind is Any or (isinstance(kind, type) and hasattr(kind, "_fields"))
 
 
+@cache
 def _fields(kind: Any) -> dict[str, Any]:
     """The fields of a dataclass that are kept, with their types."""
     hints = get_type_hints(kind)
