@@ -41,7 +41,7 @@ import tomli_w
 
 from coterie.channel import PLAIN, Channel, get_channel
 from coterie.core.errors import InvalidInput, unknown
-from coterie.core.options import Options, option, traced_dataclass
+from coterie.core.options import Options, check_rounds, option, traced_dataclass
 from coterie.coupling import graph as graphs
 from coterie.coupling.graph import Graph
 from coterie.data.federation import Federation
@@ -168,6 +168,7 @@ class Plan:
                 f"clients is {self.clients}, but a hub must know its clients: give the list of"
                 " their names."
             )
+        check_rounds(self.method, self.training.rounds)
         self.coupling  # noqa: B018 - refuses a wrong graph now and not in the first round
 
     @classmethod
