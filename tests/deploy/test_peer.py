@@ -18,9 +18,9 @@ import pytest
 from coterie.core.errors import InvalidInput
 from coterie.data.federation import Federation
 from coterie.deploy.messages import Rejected, read_json
-from coterie.deploy.peer import Neighbour, Peer
+from coterie.deploy.neighbour import Neighbour
+from coterie.deploy.peer import Peer
 from coterie.deploy.plan import Plan
-from coterie.deploy.state import Bundle
 from coterie.deploy.zenoh.net import Place, packed, unpacked
 from coterie.deploy.zenoh.peer import GaveUp
 from tests.support.peer_world import World
@@ -139,7 +139,7 @@ def test_going_on_without_one_that_never_comes_back(tmp_path: Path, channel: str
         ("p0", "p1", "p3", "p4")
     )
     for name in ("p1", "p3"):
-        assert not world.peers[name].views["p2"].active
+        assert not world.peers[name].states["p2"].active
         assert (
             sum("its edge is dropped" in line for line in world.lines if f" {name}:" in line) == 1
         )
@@ -264,8 +264,8 @@ def test_a_revoked_neighbour(tmp_path: Path) -> None:
     )
     assert isinstance(world.ended["p2"], GaveUp)
     for name in ("p1", "p3"):
-        assert not world.peers[name].views["p2"].active
-        assert 3 <= world.peers[name].views["p2"].round <= 5
+        assert not world.peers[name].states["p2"].active
+        assert 3 <= world.peers[name].states["p2"].round <= 5
 
 
 # -- one peer --------------------------------------------------------------------------------------
@@ -309,7 +309,7 @@ def test_a_full_disk_loses_nothing(
 
     def try_in_vain(act: Callable[[], Any]) -> None:
         with monkeypatch.context() as patch:
-            patch.setattr(Bundle, "save", full)
+            patch.setattr("coterie.deploy.kept.save", full)
             with pytest.raises(InvalidInput, match="No space left"):
                 act()
 
@@ -344,7 +344,7 @@ def test_nonsense_is_rejected_and_counted(few: Federation, tmp_path: Path, chann
         with pytest.raises(Rejected):
             one.hear("p1", round_, wire)
         assert one.missing == ["p1", "p4"]
-    assert one.views["p1"].rejected == 7
+    assert one.states["p1"].rejected == 7
     assert one.hear("p1", t, good)
     assert not one.hear("p1", t, good)  # the same again
     other = everyone(make_plan(few, channel=channel, seed=1), few, tmp_path / "other")[
@@ -361,7 +361,7 @@ def test_nonsense_is_rejected_and_counted(few: Federation, tmp_path: Path, chann
     assert not one.hear("p1", 0, good)  # replayed
     assert one.status()["neighbours"][0]["rejected"] == 9
     restored = open_peer(plan, few, 0, tmp_path)
-    assert restored.views["p1"].rejected >= 7
+    assert restored.states["p1"].rejected >= 7
 
 
 def test_positions_must_agree(few: Federation, tmp_path: Path) -> None:
@@ -393,7 +393,7 @@ def test_edges_come_back_in_a_round_that_both_accept(few: Federation, tmp_path: 
     for t in range(4):  # nobody is there
         one.begin()
         one.finish(one.missing)
-        assert one.views["p1"].active == (t < 2)
+        assert one.states["p1"].active == (t < 2)
     assert one.missing == []
     with pytest.raises(Rejected):
         one.agree("p1", 4)  # this round has begun, or may have
@@ -402,7 +402,7 @@ def test_edges_come_back_in_a_round_that_both_accept(few: Federation, tmp_path: 
     one.expect("p1", 7)
     assert one.agree("p1", 6) == 7  # both asked at once: the later one
     one = open_peer(plan, few, 0, tmp_path)
-    assert one.views["p1"].entry == 7
+    assert one.states["p1"].entry == 7
     for _ in range(3):
         one.begin()
         assert "p1" not in one.told
@@ -411,7 +411,7 @@ def test_edges_come_back_in_a_round_that_both_accept(few: Federation, tmp_path: 
     assert one.told == ["p1"]
     assert one.missing == ["p1"]
     one.finish(["p1"])  # it does not come: dropped again, and the next time takes longer
-    assert not one.views["p1"].active
+    assert not one.states["p1"].active
     assert one.earliest("p1") > one.t + 2
 
 

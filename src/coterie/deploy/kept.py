@@ -115,6 +115,7 @@ def _packed(kind: Any, value: Any, place: str, arrays: dict[str, Any]) -> Any:
         arrays[place] = np.frombuffer(wire, np.uint8)
         return len(wire)
     if dataclasses.is_dataclass(kind):
+        assert isinstance(kind, type)
         items = {name: (part, getattr(value, name)) for name, part in _fields(kind).items()}
         return {name: _packed(*item, f"{place}/{name}", arrays) for name, item in items.items()}
     if origin is dict:
