@@ -6,33 +6,29 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from coterie.core.errors import InvalidInput
 from coterie.data.federation import Federation
-from coterie.deploy.peer import Peer
-from coterie.deploy.plan import Plan
 from coterie.deploy.zenoh.peer import GaveUp
 from tests.support.peer_world import World
 from tests.support.peering import (
     EDGES,
+    GO_ON,
     NAMES,
-    deliver,
     everyone,
     flats,
     in_order,
     little,
     make_plan,
     one_round,
-    open_peer,
     same,
     simulated,
+    undisturbed,
 )
 
 
@@ -63,16 +59,6 @@ def test_equals_the_simulator(few: Federation, tmp_path: Path, method: str, chan
             np.testing.assert_allclose(flats(peer)[view], model.flat(), rtol=1e-5, atol=1e-6)
     rows = np.concatenate([peer.ledger.rows() for peer in peers.values()])
     np.testing.assert_array_equal(in_order(rows), in_order(simulator.ledger.rows()))
-
-
-GO_ON = {"on_missing": "go-on", "patience": 3.0, "staleness": 2}
-
-
-def undisturbed(plan: Plan, folder: Path) -> dict[str, Peer]:
-    peers = everyone(plan, little(), folder / "undisturbed")
-    for _ in range(plan.training.rounds):
-        one_round(peers)
-    return peers
 
 
 @pytest.mark.parametrize("channel", ["plain", "delta"])
@@ -262,59 +248,3 @@ def test_a_revoked_neighbour(tmp_path: Path) -> None:
     for name in ("p1", "p3"):
         assert not world.peers[name].states["p2"].active
         assert 3 <= world.peers[name].states["p2"].round <= 5
-
-
-# -- one peer --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("channel", ["plain", "delta"])
-def test_killed_anywhere(few: Federation, tmp_path: Path, channel: str) -> None:
-    """A new process at every point of every round: after the work, after each message, after the
-    mixing.
-    """
-    plan = make_plan(few, channel=channel, rounds=3)
-    peers = everyone(plan, few, tmp_path)
-    for _ in range(plan.training.rounds):
-        deliver(peers, peers)
-        peers["p1"] = open_peer(plan, few, 1, tmp_path)
-        assert peers["p1"].begun
-        before = peers["p1"].outbox[peers["p1"].t]
-        for i, name in enumerate(peers["p1"].neighbours):
-            peers["p1"].hear(name, *peers[name].begin())
-            if i == 0:
-                peers["p1"] = open_peer(plan, few, 1, tmp_path)
-        for name in peers["p1"].missing:
-            peers["p1"].hear(name, *peers[name].begin())
-        assert peers["p1"].begin()[1] == before
-        for peer in peers.values():
-            peer.finish()
-        peers["p1"] = open_peer(plan, few, 1, tmp_path)
-    for name, peer in undisturbed(plan, tmp_path).items():
-        assert same(peer, peers[name])
-        np.testing.assert_array_equal(peer.ledger.rows(), peers[name].ledger.rows())
-
-
-def test_a_full_disk_loses_nothing(
-    few: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plan = make_plan(few, rounds=3)
-    peers = everyone(plan, few, tmp_path)
-
-    def full(*_: Any) -> None:
-        raise InvalidInput("peer.safetensors cannot be written: No space left on device.")
-
-    def try_in_vain(act: Callable[[], Any]) -> None:
-        with monkeypatch.context() as patch:
-            patch.setattr("coterie.deploy.kept.save", full)
-            with pytest.raises(InvalidInput, match="No space left"):
-                act()
-
-    for _ in range(plan.training.rounds):
-        try_in_vain(peers["p3"].begin)
-        deliver(peers, peers)
-        try_in_vain(peers["p3"].finish)
-        for peer in peers.values():
-            peer.finish()
-    for name, peer in undisturbed(plan, tmp_path).items():
-        assert same(peer, peers[name])
-        np.testing.assert_array_equal(peer.ledger.rows(), peers[name].ledger.rows())

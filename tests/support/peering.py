@@ -157,6 +157,16 @@ def same(a: Peer, b: Peer) -> bool:
     return all(np.array_equal(x, flats(b)[view]) for view, x in flats(a).items())
 
 
+GO_ON = {"on_missing": "go-on", "patience": 3.0, "staleness": 2}
+
+
+def undisturbed(plan: Plan, folder: Path) -> dict[str, Peer]:
+    peers = everyone(plan, little(), folder / "undisturbed")
+    for _ in range(plan.training.rounds):
+        one_round(peers)
+    return peers
+
+
 # -- processes -------------------------------------------------------------------------------------
 
 RUNNER = """

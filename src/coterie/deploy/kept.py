@@ -115,7 +115,8 @@ def _packed(kind: Any, value: Any, place: str, arrays: dict[str, Any]) -> Any:
         arrays[place] = np.frombuffer(wire, np.uint8)
         return len(wire)
     if dataclasses.is_dataclass(kind):
-        items = {name: (part, getattr(value, name)) for name, part in _fields(kind).items()}  # type: ignore[arg-type]
+        assert isinstance(kind, type)
+        items = {name: (part, getattr(value, name)) for name, part in _fields(kind).items()}
         return {name: _packed(*item, f"{place}/{name}", arrays) for name, item in items.items()}
     if origin is dict:
         part = get_args(kind)[1]
