@@ -13,6 +13,8 @@ import coterie
 from coterie import Federation
 from coterie.channel import PLAIN
 from coterie.core.randomness import Role, cohort, stream
+from coterie.core.vector import Vector
+from coterie.data.shape import ProblemShape
 from coterie.engine.exchange import graph as exchange
 from coterie.engine.setting import Coupled, Round, Setting
 
@@ -108,7 +110,9 @@ def test_pulls_do_not_depend_on_how_they_are_grouped(
         else Coupled(dense=jnp.asarray(a + a.T))
     )
     ids = np.array([1, 3, 4, 5])  # 0 and 2 are not sampled: they must not count
-    method = coterie.GraphProj(p=p)
+    shape = ProblemShape("classification", (4,), 1, 6, 1)
+    free = coterie.GraphProj(p=p, projection="identity")
+    method = free.bind(Vector({"w": jnp.zeros(4)}), jax.random.key(0), shape)
     setting = Setting(method, PLAIN, None, None, coupled, 0)
     some, told = jnp.asarray(ids), jnp.asarray(messages[ids])
     mixing = exchange.Mixing(some, told, some, told, None)

@@ -128,7 +128,7 @@ def test_bad_models_are_refused(ragged: Federation) -> None:
         Model(init=lambda k: {}, apply=lambda p, x: x, l2=-1)
     with pytest.raises(InvalidInput, match=r"model.l2 is nan"):
         Model(init=lambda k: {}, apply=lambda p, x: x, l2=float("nan"))
-    with pytest.raises(InvalidInput, match="the model is int"):
+    with pytest.raises(InvalidInput, match="the model is 3, but must be"):
         coterie.simulate("local", ragged, 3, rounds=1)  # type: ignore[arg-type]
 
 

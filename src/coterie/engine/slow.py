@@ -108,7 +108,8 @@ class Slow:
     ) -> None:
         if training.held_out:
             raise InvalidInput(
-                "training.held_out must be 0 here: the slow simulator has no newcomers."
+                f"training.held_out is {training.held_out}, but must be 0: the slow simulator has"
+                " no newcomers."
             )
         self.training, self.federation, self.seed, self.attack = (
             training,
