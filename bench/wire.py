@@ -5,7 +5,7 @@ python bench/wire.py zenoh --problem mnist-logistic --rounds 50
 
 A hub and its clients run as real processes, each in a network namespace of its own, joined by a
 bridge. They run FedU with models of the sizes of experiments/bytes: once with whole models, and
-with `delta`, `pick = "turns"`, `values = "int4"`, at the shares whose savings the README names.
+with `delta`, `pick = "cyclic"`, `values = "int4"`, at the shares whose savings the README names.
 The carriers are Zenoh (`coterie peer`) and Flower (`coterie hub`, `coterie client`), both with TLS.
 
 The bytes are the kernel's counters of the bridge's ports to the clients. They hold everything:
@@ -218,7 +218,7 @@ def prepare(folder: Path, problem: Problem, share: float, clients: int, rounds: 
     coterie(
         folder, "keys", "issue", "keys", "hub", "--role", "hub", "--ip", address(clients), *local
     )
-    turns = f'name = "delta", share = {share}, pick = "turns", values = "int4"'
+    turns = f'name = "delta", share = {share}, pick = "cyclic", values = "int4"'
     (folder / "plan.toml").write_text(
         f"""\
 name = "{PLAN}"

@@ -105,7 +105,7 @@ def test_lp_proj_with_identity_and_p_2_is_pfedme(
     }
     projected = flat(coterie.LpProj(**shared, p=2.0, projection="identity"), ragged, **options)
     envelope = flat(
-        coterie.PFedMe(**shared, inner_start="memory"), ragged, view="personal", **options
+        coterie.PFedMe(**shared, inner_start="last"), ragged, view="personal", **options
     )
     np.testing.assert_allclose(projected, envelope, **SAME)
     assert np.abs(envelope - envelope.mean(0)).max() > 1e-2

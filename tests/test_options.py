@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import coterie
 from coterie import METHODS, MODELS, CoterieError, InvalidInput, Training
-from coterie.channel import CHANNELS
+from coterie.channel import CHANNELS, get_channel
 from coterie.core.options import declared
 from coterie.data.base import SOURCES
 
@@ -277,3 +277,26 @@ def test_summaries_are_whole_sentences() -> None:
         assert "\n" not in cls.summary
         assert cls.summary.endswith("."), name
     assert METHODS["scaffold"].summary.endswith("everybody's mean gradient.")
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (
+            lambda: coterie.get_method("fedavg", {"liars": 2}),
+            "fedavg.liars is called fedavg.byzantine now.",
+        ),
+        (
+            lambda: coterie.get_method("pfedme", {"inner_start": "memory"}),
+            "pfedme.inner_start is 'memory', which is called 'last' now.",
+        ),
+        (
+            lambda: get_channel("delta", {"pick": "turns"}),
+            "delta.pick is 'turns', which is called 'cyclic' now.",
+        ),
+    ],
+)
+def test_an_old_name_is_answered_by_the_new_one(make: Any, sentence: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        make()
+    assert str(caught.value) == sentence

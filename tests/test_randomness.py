@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from coterie.core.randomness import Role, cohort, per_client, permute, stream
+from coterie.core.randomness import Role, cohort, per_client, permute, role_key
 
 MOST = 5000
 _padded = jax.jit(lambda seed, n: permute(jax.random.key(seed), jnp.arange(MOST), n))
@@ -60,7 +60,9 @@ def test_all_permutations_of_few_things_are_equally_likely(n: int) -> None:
 def test_cohorts_are_without_replacement_sorted_and_uniform(n: int, size: int) -> None:
     rounds = 3000
     drawn = np.asarray(
-        jax.jit(jax.vmap(lambda t: cohort(stream(3, Role.COHORT), t, n, size)))(jnp.arange(rounds))
+        jax.jit(jax.vmap(lambda t: cohort(role_key(3, Role.COHORT), t, n, size)))(
+            jnp.arange(rounds)
+        )
     )
     assert drawn.shape == (rounds, size)
     assert (np.diff(drawn, axis=1) > 0).all()
@@ -85,13 +87,13 @@ def test_cohorts_are_without_replacement_sorted_and_uniform(n: int, size: int) -
 
 
 def test_cohorts_differ_from_round_to_round_and_from_seed_to_seed() -> None:
-    draw = jax.jit(lambda seed, t: cohort(stream(seed, Role.COHORT), t, 30, 5))
+    draw = jax.jit(lambda seed, t: cohort(role_key(seed, Role.COHORT), t, 30, 5))
     assert len({tuple(draw(seed, t).tolist()) for seed in range(5) for t in range(10)}) == 50
 
 
 def test_roles_rounds_and_clients_have_streams_of_their_own() -> None:
     keys = {
-        tuple(np.asarray(jax.random.key_data(per_client(stream(seed, role), t, k))).tolist())
+        tuple(np.asarray(jax.random.key_data(per_client(role_key(seed, role), t, k))).tolist())
         for seed in range(2)
         for role in Role
         for t in range(3)
@@ -117,8 +119,8 @@ def test_the_numbers_of_the_roles_are_fixed_for_ever() -> None:
 
 
 def test_seeds_may_be_traced() -> None:
-    mapped = jax.vmap(partial(stream, role=Role.BATCH))(jnp.arange(3))
+    mapped = jax.vmap(partial(role_key, role=Role.BATCH))(jnp.arange(3))
     for seed in range(3):
         np.testing.assert_array_equal(
-            jax.random.key_data(mapped)[seed], jax.random.key_data(stream(seed, Role.BATCH))
+            jax.random.key_data(mapped)[seed], jax.random.key_data(role_key(seed, Role.BATCH))
         )

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from coterie import InvalidInput
-from coterie.adversary import draw_liars, get_attack
+from coterie.adversary import draw_malicious, get_attack
 from coterie.report.attacked import attack_markdown, cell_text
 from coterie.report.fairness import Fairness, correlation, entropy, jain
 from coterie.runs.attack import Cell, attack_into
@@ -44,10 +44,10 @@ def test_the_grid_is_complete_resumable_and_paired(tmp_path: Path) -> None:
     clean = {label: grid.cells[label, "sign-flip", 0.0] for label in grid.labels}
     for label in grid.labels:
         assert grid.cells[label, "label-flip", 0.0] == clean[label], (
-            "nobody lies: the attack must not matter"
+            "nobody malicious: the attack must not matter"
         )
     assert grid.cells["FedAvg", "sign-flip", 0.4] != clean["FedAvg"]
-    # Local is the same run, looked at without the liars.
+    # Local is the same run, looked at without the malicious clients.
     local = grid.cells["Local", "sign-flip", 0.4]
     assert local == grid.cells["Local", "label-flip", 0.4]
     assert (tmp_path / "g" / "report.html").read_text().startswith("<!doctype html>")
@@ -62,13 +62,13 @@ def test_the_grid_is_complete_resumable_and_paired(tmp_path: Path) -> None:
         == grid.cells
     )
     assert not list((tmp_path / "g").rglob("*.safetensors"))
-    liars = (tmp_path / "g/runs/fedavg/sign-flip-0.4-seed1/liars.json").read_text()
-    assert [int(k) for k in liars.strip("[]\n ").split(",")] == np.flatnonzero(
-        draw_liars(1, 5, 0.4)
+    malicious = (tmp_path / "g/runs/fedavg/sign-flip-0.4-seed1/malicious.json").read_text()
+    assert [int(k) for k in malicious.strip("[]\n ").split(",")] == np.flatnonzero(
+        draw_malicious(1, 5, 0.4)
     ).tolist()
     text = attack_markdown(grid)
     assert "## sign-flip" in text
-    assert "| method | nobody lies | 40% liars |" in text
+    assert "| method | nobody malicious | 40% liars |" in text
     # The change in brackets is that of the very same clients.
     assert all(
         cell.changes == ()
@@ -84,7 +84,7 @@ def test_the_grid_is_complete_resumable_and_paired(tmp_path: Path) -> None:
         for run in ("sign-flip-0.4-seed1", "unharmed-seed1")
     )
     both = harmed.merge(calm, on=["client", "view"])
-    assert set(both["client"]) == set(np.flatnonzero(~draw_liars(1, 5, 0.4)))
+    assert set(both["client"]) == set(np.flatnonzero(~draw_malicious(1, 5, 0.4)))
     assert grid.cells["FedAvg", "sign-flip", 0.4].changes[1] == pytest.approx(
         (both["score_x"] - both["score_y"]).mean()
     )
@@ -135,12 +135,12 @@ def test_with_clients_held_out_the_liars_are_those_of_the_runs(tmp_path: Path) -
     unharmed, attacked = (
         tmp_path / "runs" / "fedavg" / name for name in ("unharmed-seed0", "same-value-0.4-seed0")
     )
-    liars = json.loads((attacked / "liars.json").read_text())
-    assert len(liars) == 2
+    malicious = json.loads((attacked / "malicious.json").read_text())
+    assert len(malicious) == 2
 
     def honest(run: Path) -> float:
         rows = pq.read_table(run / "clients.parquet", filters=[("split", "=", "test")]).to_pylist()
-        last = [r["score"] for r in rows if r["round"] == 2 and r["client"] not in liars]
+        last = [r["score"] for r in rows if r["round"] == 2 and r["client"] not in malicious]
         assert len(last) == 3
         return float(np.mean(last))
 

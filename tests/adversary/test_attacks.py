@@ -14,11 +14,11 @@ from scipy.stats import norm
 
 import coterie
 from coterie import Federation, InvalidInput, Training
-from coterie.adversary import ATTACKS, draw_liars, get_attack
+from coterie.adversary import ATTACKS, draw_malicious, get_attack
 from coterie.engine.reference import simulate_slowly
 from coterie.engine.simulate import Simulator
 
-LIARS = jnp.array([False, True, False, True, False, False])
+MALICIOUS = jnp.array([False, True, False, True, False, False])
 OPTIONS: dict[str, Any] = {
     "rounds": 3,
     "eval_every": 3,
@@ -38,7 +38,7 @@ def messages() -> Any:
 
 
 def lies(name: str, messages: Any, t: int = 0, **options: Any) -> np.ndarray:
-    told = get_attack(name, options).apply(messages, LIARS, 0, t)
+    told = get_attack(name, options).apply(messages, MALICIOUS, 0, t)
     return np.concatenate([np.asarray(told["b"]), np.asarray(told["w"]).reshape(6, -1)], axis=1)
 
 
@@ -52,11 +52,11 @@ def flat(messages: Any) -> np.ndarray:
 def test_honest_messages_are_left_alone_and_lies_only_told_in_time(
     name: str, messages: Any
 ) -> None:
-    honest, liars = ~np.asarray(LIARS), np.asarray(LIARS)
+    honest, malicious = ~np.asarray(MALICIOUS), np.asarray(MALICIOUS)
     options = {"scale": 3.0} if ATTACKS[name].on_data else {}
     told = lies(name, messages, **options)
     np.testing.assert_array_equal(told[honest], flat(messages)[honest])
-    assert not np.isclose(told[liars], flat(messages)[liars]).any(1).all()
+    assert not np.isclose(told[malicious], flat(messages)[malicious]).any(1).all()
     np.testing.assert_array_equal(
         lies(name, messages, 1, start=2, stop=4, **options), flat(messages)
     )
@@ -97,7 +97,7 @@ def test_gaussian_noise_has_its_deviation(messages: Any) -> None:
 
 
 def test_alie_stands_z_honest_deviations_aside(messages: Any) -> None:
-    true, honest = flat(messages), ~np.asarray(LIARS)
+    true, honest = flat(messages), ~np.asarray(MALICIOUS)
     mean, deviation = true[honest].mean(0), true[honest].std(0)
     np.testing.assert_allclose(
         lies("alie", messages, z=1.5)[1], mean - 1.5 * deviation, rtol=1e-4, atol=1e-5
@@ -109,7 +109,7 @@ def test_alie_stands_z_honest_deviations_aside(messages: Any) -> None:
 
 
 def test_inner_product_points_away_from_the_honest_mean(messages: Any) -> None:
-    mean = flat(messages)[~np.asarray(LIARS)].mean(0)
+    mean = flat(messages)[~np.asarray(MALICIOUS)].mean(0)
     np.testing.assert_allclose(
         lies("inner-product", messages, epsilon=0.7)[3], -0.7 * mean, rtol=1e-4, atol=1e-6
     )
@@ -122,12 +122,12 @@ def test_scaled_multiplies(messages: Any) -> None:
 
 
 def test_liars_are_fixed_by_the_seed_and_nested() -> None:
-    sets = [draw_liars(3, 50, f) for f in (0.0, 0.1, 0.2, 0.5, 0.8)]
+    sets = [draw_malicious(3, 50, f) for f in (0.0, 0.1, 0.2, 0.5, 0.8)]
     assert [s.sum() for s in sets] == [0, 5, 10, 25, 40]
     for small, large in zip(sets, sets[1:], strict=False):
         assert (large | ~small).all()
-    np.testing.assert_array_equal(sets[2], draw_liars(3, 50, 0.2))
-    assert not np.array_equal(sets[2], draw_liars(4, 50, 0.2))
+    np.testing.assert_array_equal(sets[2], draw_malicious(3, 50, 0.2))
+    assert not np.array_equal(sets[2], draw_malicious(4, 50, 0.2))
 
 
 def test_labels_are_poisoned_for_liars_only(ragged: Federation) -> None:
@@ -142,9 +142,9 @@ def test_labels_are_poisoned_for_liars_only(ragged: Federation) -> None:
     for k in range(5):
         rows = slice(ragged.train.offsets[k], ragged.train.offsets[k + 1])
         np.testing.assert_array_equal(
-            y[rows], 2 - ragged.train.y[rows] if sim.liars[k] else ragged.train.y[rows]
+            y[rows], 2 - ragged.train.y[rows] if sim.malicious[k] else ragged.train.y[rows]
         )
-    assert sim.liars.sum() == 2
+    assert sim.malicious.sum() == 2
     drawn = Simulator(
         "fedavg",
         ragged,
@@ -155,7 +155,7 @@ def test_labels_are_poisoned_for_liars_only(ragged: Federation) -> None:
     changed = np.asarray(drawn.setting.data.lying_y) != ragged.train.y
     owner = np.repeat(np.arange(5), ragged.train.sizes)
     assert changed.any()
-    assert set(owner[changed]) <= set(np.flatnonzero(drawn.liars))
+    assert set(owner[changed]) <= set(np.flatnonzero(drawn.malicious))
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_vectorised_equals_one_by_one_under_attack(
     fast, slow = (
         run(chosen, ragged, attack=attack, **OPTIONS) for run in (coterie.simulate, simulate_slowly)
     )
-    honest = ~fast.simulator.liars
+    honest = ~fast.simulator.malicious
     for a, b in zip(
         fast.simulator.all_models().leaves, slow.simulator.all_models().leaves, strict=True
     ):
@@ -189,10 +189,10 @@ def test_scores_are_over_honest_clients(ragged: Federation) -> None:
         "fedavg", ragged, attack=get_attack("sign-flip", {"fraction": 0.4}), **OPTIONS
     )
     sim = result.simulator
-    assert np.isnan(result.client_scores()[sim.liars]).all()
+    assert np.isnan(result.client_scores()[sim.malicious]).all()
     has_test = ragged.test.sizes > 0
-    assert np.isfinite(result.client_scores()[~sim.liars & has_test]).all()
-    np.testing.assert_array_equal(sim.scored("test"), np.where(sim.liars, 0, ragged.test.sizes))
+    assert np.isfinite(result.client_scores()[~sim.malicious & has_test]).all()
+    np.testing.assert_array_equal(sim.scored("test"), np.where(sim.malicious, 0, ragged.test.sizes))
 
 
 def test_a_second_fraction_or_strength_compiles_nothing(ragged: Federation) -> None:

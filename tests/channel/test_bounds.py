@@ -283,7 +283,7 @@ REMEMBERING = {
     "top-k": {"k": 10},
     "random-k": {"k": 10},
     "delta": {"k": 10},
-    "delta, in turn": {"k": 10, "pick": "turns", "values": "int4"},
+    "delta, in turn": {"k": 10, "pick": "cyclic", "values": "int4"},
     "qsgd": {"bucket": 64, "levels": 16},
     "sketch": {"k": 10, "columns": 0.05},
     "subspace": {"k": 10},

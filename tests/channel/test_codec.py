@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from coterie.channel import Identity, size_of
+from coterie.channel import PlainCodec, size_of
 from coterie.core.errors import InvalidInput
 from coterie.core.vector import Vector
 
@@ -35,7 +35,7 @@ leaves = st.one_of(
     )
 )
 def test_decode_is_the_inverse_of_encode_to_the_bit(message: Any) -> None:
-    codec = Identity()
+    codec = PlainCodec()
     data = codec.encode(message)
     assert len(data) == size_of(message) == codec.transmit(message)[1]
     again = codec.decode(data, message)
@@ -50,20 +50,20 @@ def test_decode_is_the_inverse_of_encode_to_the_bit(message: Any) -> None:
 
 def test_values_are_little_endian_leaf_after_leaf() -> None:
     message = Vector({"a": jnp.array([1.0], jnp.float32), "b": jnp.array([2], jnp.int32)})
-    assert Identity().encode(message) == b"\x00\x00\x80\x3f\x02\x00\x00\x00"
+    assert PlainCodec().encode(message) == b"\x00\x00\x80\x3f\x02\x00\x00\x00"
     big_endian = {"a": np.array([1.0], ">f4")}
-    assert Identity().encode(big_endian) == b"\x00\x00\x80\x3f"
+    assert PlainCodec().encode(big_endian) == b"\x00\x00\x80\x3f"
 
 
 def test_nothing_takes_no_bytes() -> None:
-    assert Identity().encode(()) == b""
-    assert Identity().decode(b"", ()) == ()
+    assert PlainCodec().encode(()) == b""
+    assert PlainCodec().decode(b"", ()) == ()
 
 
 @pytest.mark.parametrize("data", [b"", b"\x00" * 11, b"\x00" * 13])
 def test_a_message_of_the_wrong_length_is_refused(data: bytes) -> None:
     with pytest.raises(InvalidInput, match=f"a message has {len(data)} bytes, but 12 are expected"):
-        Identity().decode(data, {"w": np.zeros(3, np.float32)})
+        PlainCodec().decode(data, {"w": np.zeros(3, np.float32)})
 
 
 def test_sizes_are_known_from_shapes_alone() -> None:

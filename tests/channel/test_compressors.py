@@ -28,8 +28,8 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("top-k", {"share": 0.2, "indices": "packed", "values": "int4"}),
     ("top-k", {"share": 0.3, "values": "sign"}),
     ("top-k", {"share": 1.0, "values": "int8"}),
-    ("delta", {"share": 0.1, "pick": "turns", "values": "int4"}),
-    ("delta", {"k": 5, "pick": "turns", "values": "full"}),
+    ("delta", {"share": 0.1, "pick": "cyclic", "values": "int4"}),
+    ("delta", {"k": 5, "pick": "cyclic", "values": "full"}),
     ("delta", {"share": 0.1}),
     ("random-k", {"k": 9, "values": "int4"}),
     ("random-k", {"share": 0.2, "scaled": True, "memory": "none"}),
@@ -244,7 +244,7 @@ def any_options(name: str) -> st.SearchStrategy[dict[str, Any]]:
             "share": shares,
             "values": kinds,
             "indices": indices,
-            "pick": st.sampled_from(["largest", "turns"]),
+            "pick": st.sampled_from(["largest", "cyclic"]),
         },
     }
     return st.fixed_dictionaries(

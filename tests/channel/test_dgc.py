@@ -18,7 +18,7 @@ from coterie.core.errors import InvalidInput
 D = 20
 
 
-def stream(made: DGC, g: Any) -> tuple[list[Any], Accumulated, list[int]]:
+def role_key(made: DGC, g: Any) -> tuple[list[Any], Accumulated, list[int]]:
     """What arrives of messages with differences g to base 0, what is kept in the end, and bytes."""
 
     @jax.jit
@@ -51,7 +51,7 @@ def test_the_equations_of_the_paper() -> None:
         mask[np.argsort(-np.abs(v))[: counts[min(t, 2)]]] = True
         expected.append(np.where(mask, v, 0))
         u, v = np.where(mask, 0, u), np.where(mask, 0, v)
-    arrived, kept, sizes = stream(made, g)
+    arrived, kept, sizes = role_key(made, g)
     np.testing.assert_allclose(arrived, expected, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(kept.u, u, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(kept.v, v, rtol=1e-5, atol=1e-6)
@@ -60,7 +60,7 @@ def test_the_equations_of_the_paper() -> None:
 
 def test_without_momentum_it_is_top_k_with_error_feedback() -> None:
     g, top, error = differences(1), TopK(k=3), np.zeros(D, np.float32)
-    arrived, kept, _ = stream(DGC(momentum=0.0, k=3, warmup=0), g)
+    arrived, kept, _ = role_key(DGC(momentum=0.0, k=3, warmup=0), g)
     for row, seen in zip(g, arrived, strict=True):
         meant = row + error
         payload, _ = top.compress(jnp.asarray(meant), jnp.zeros(D), (), (), None, 0)
@@ -77,7 +77,7 @@ def test_what_was_sent_and_what_is_kept_is_what_was_given(values: str) -> None:
     The first three messages are of the warm-up, with padding.
     """
     g = differences(2)
-    arrived, kept, _ = stream(DGC(momentum=0.0, share=0.05, warmup=3, values=values), g)
+    arrived, kept, _ = role_key(DGC(momentum=0.0, share=0.05, warmup=3, values=values), g)
     np.testing.assert_allclose(
         np.sum(arrived, axis=0) + kept.v, g.sum(axis=0), rtol=1e-5, atol=1e-5
     )
@@ -98,9 +98,9 @@ def test_the_warm_up_is_the_paper_s() -> None:
 def test_clipping() -> None:
     g = np.zeros((1, D), np.float32)
     g[0, :2] = [30.0, -40.0]
-    arrived, _, _ = stream(DGC(clip=5.0, k=2, warmup=0), g)
+    arrived, _, _ = role_key(DGC(clip=5.0, k=2, warmup=0), g)
     np.testing.assert_allclose(arrived[0][:2], [3.0, -4.0], rtol=1e-6)
-    arrived, _, _ = stream(DGC(clip=500.0, k=2, warmup=0), g)
+    arrived, _, _ = role_key(DGC(clip=500.0, k=2, warmup=0), g)
     np.testing.assert_allclose(arrived[0][:2], [30.0, -40.0], rtol=1e-6)
 
 

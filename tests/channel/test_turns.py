@@ -23,7 +23,7 @@ OVER_COPIES = LinkKind(copies=True)
 
 
 def turns(**more: Any) -> Any:
-    return get_channel("delta", {"pick": "turns", **more})
+    return get_channel("delta", {"pick": "cyclic", **more})
 
 
 @pytest.mark.parametrize(("d", "k"), [(1, 1), (7, 2), (15, 5), (100, 33), (500, 67)])
@@ -32,7 +32,7 @@ def test_everybody_has_a_turn_in_so_many_rounds(d: int, k: int) -> None:
     then it begins again.
     """
     c, n = turns(k=k), -(-d // k)
-    chosen = np.asarray(jax.vmap(lambda t: c.in_turn(t, d))(jnp.arange(2 * n)))
+    chosen = np.asarray(jax.vmap(lambda t: c.in_cycle(t, d))(jnp.arange(2 * n)))
     assert all(len(set(row)) == k for row in chosen.tolist())
     counts = np.bincount(chosen[:n].reshape(-1), minlength=d)
     assert counts.min() == 1
@@ -48,10 +48,10 @@ def test_a_turn_depends_on_the_round_alone_and_the_order_is_part_of_the_wire_for
         ]
         assert payloads[0].indices == ()
         np.testing.assert_array_equal(payloads[0].values.codes, payloads[1].values.codes)
-        np.testing.assert_array_equal(payloads[0].values.codes, x[c.in_turn(t, 10)])
-    assert [np.asarray(c.in_turn(t, 10)).tolist() for t in range(2)] == ORDER
-    assert sorted(np.asarray(c.in_turn(2**31 - 1, 10)).tolist()) == sorted(
-        np.asarray(c.in_turn((2**31 - 1) % 4, 10)).tolist()
+        np.testing.assert_array_equal(payloads[0].values.codes, x[c.in_cycle(t, 10)])
+    assert [np.asarray(c.in_cycle(t, 10)).tolist() for t in range(2)] == ORDER
+    assert sorted(np.asarray(c.in_cycle(2**31 - 1, 10)).tolist()) == sorted(
+        np.asarray(c.in_cycle((2**31 - 1) % 4, 10)).tolist()
     )
 
 
@@ -135,7 +135,7 @@ def test_in_a_star_only_the_coordinates_of_the_round_move(ragged: Federation) ->
     ]
     for t, (before, after) in enumerate(pairwise(hubs), 1):
         assert set(np.flatnonzero(np.abs(after - before) > 1e-6)) == set(
-            np.asarray(c.in_turn(t, len(after))).tolist()
+            np.asarray(c.in_cycle(t, len(after))).tolist()
         )
 
 

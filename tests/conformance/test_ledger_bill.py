@@ -7,7 +7,7 @@ import pytest
 
 import coterie
 from coterie import Federation
-from coterie.channel import Identity
+from coterie.channel import PlainCodec
 from coterie.engine.exchange import exchange_of
 from tests.support.conformance_cases import (
     SAMPLED,
@@ -35,10 +35,10 @@ def test_the_bill_is_the_sum_of_encoded_messages(label: str, ragged: Federation)
     with simulator.precision():
         star = exchange_of(method).kind == "star"
         received = simulator.method.broadcast(simulator.hub, 0) if star else simulator.hub
-        memory = simulator.method.client_init(simulator.template)
-        step = simulator.method.local(received, memory, simulator.now().objective(0))
-        size = len(Identity().encode(step.message))
-        broadcast = len(Identity().encode(received))
+        state = simulator.method.client_init(simulator.template)
+        step = simulator.method.local(received, state, simulator.now().objective(0))
+        size = len(PlainCodec().encode(step.message))
+        broadcast = len(PlainCodec().encode(received))
     neighbours = [len(graph.neighbours(k)[0]) for k in range(n)] if graph else []
     for t in range(rounds):
         members = cohorts(0, rounds, n, 3)[t] if hub else np.arange(n)
@@ -52,7 +52,7 @@ def test_the_bill_is_the_sum_of_encoded_messages(label: str, ragged: Federation)
         elif exchange_of(method).kind == "pooled" and t == 0:
             for k in range(n):
                 x, y = ragged.train.client(k)
-                up[t, k] = len(Identity().encode((x.astype(options["precision"]), y)))
+                up[t, k] = len(PlainCodec().encode((x.astype(options["precision"]), y)))
 
     billed_up, billed_down = np.zeros_like(up), np.zeros_like(down)
     rows = result.ledger.rows()

@@ -41,7 +41,7 @@ def spread(result: Result) -> float:
 def test_strength_zero_is_local_at_equal_compute(name: str, linear: Federation) -> None:
     # pFedMe restarts θ from the received w unless told to keep it; without coupling w never moves,
     # so only "memory" can be Local.
-    more = {"inner_start": "memory"} if "inner_start" in METHODS[name].public() else {}
+    more = {"inner_start": "last"} if "inner_start" in METHODS[name].public() else {}
     method = small(
         name,
         **{METHODS[name].strength: 0.0},

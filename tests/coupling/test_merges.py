@@ -1,4 +1,4 @@
-"""Robust merges: hand-made cases, and that liars cannot drag the result away."""
+"""Robust merges: hand-made cases, and that malicious clients cannot drag the result away."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_krum_picks_the_honest_vector_by_squared_distances() -> None:
     # 0.01, 0.01 + 0.04, and two far away.
     rows = [[0.0, 0.0], [0.1, 0.0], [0.2, 0.0], [5.0, 5.0], [-7.0, 3.0]]
     np.testing.assert_allclose(merges.krum_scores(tree(rows), 1)[:3], [0.05, 0.02, 0.05], atol=1e-6)
-    assert merged("krum", rows, liars=1) == pytest.approx([0.1, 0.0])
+    assert merged("krum", rows, byzantine=1) == pytest.approx([0.1, 0.0])
 
 
 def test_krum_uses_squared_and_not_plain_distances() -> None:
@@ -42,12 +42,12 @@ def test_krum_uses_squared_and_not_plain_distances() -> None:
     rows = [[0.0, 0.0], [1.0, 0.0], [-1.0, 0.0], [4.0, 0.0], [4.0, 0.0], [5.9, 0.0]]
     plain = np.sort(np.abs(np.array(rows)[:, :1] - np.array(rows)[:, 0]), axis=1)[:, 1:3].sum(1)
     assert plain.argmin() in (3, 4)
-    assert merged("krum", rows, liars=2) == pytest.approx([0.0, 0.0])
+    assert merged("krum", rows, byzantine=2) == pytest.approx([0.0, 0.0])
 
 
 def test_multi_krum_averages_the_best() -> None:
     rows = [[0.0, 0.0], [0.1, 0.0], [0.2, 0.0], [0.1, 0.1], [50.0, 50.0]]
-    assert merged("multi-krum", rows, liars=1) == pytest.approx([0.1, 0.025])
+    assert merged("multi-krum", rows, byzantine=1) == pytest.approx([0.1, 0.025])
 
 
 def test_median_and_trimmed_mean_go_coordinate_by_coordinate() -> None:
@@ -85,9 +85,14 @@ def test_the_mean_follows_its_weights() -> None:
 )
 def test_a_minority_of_liars_cannot_leave_the_honest_range(seed: int, kind: str) -> None:
     rng = np.random.default_rng(seed)
-    honest, liars = rng.normal(0, 1, (7, 3)), rng.normal(0, 1e4, (2, 3))
+    honest, byzantine = rng.normal(0, 1, (7, 3)), rng.normal(0, 1e4, (2, 3))
     out = np.array(
-        merged(kind, rng.permutation(np.concatenate([honest, liars])).tolist(), liars=2, trim=0.25)
+        merged(
+            kind,
+            rng.permutation(np.concatenate([honest, byzantine])).tolist(),
+            byzantine=2,
+            trim=0.25,
+        )
     )
     assert np.abs(out).max() < 2 * np.abs(honest).max() + 1
 

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from coterie.cli.keys import keys_app
 from coterie.core.errors import InvalidInput
 from coterie.deploy.keys import authority as keys
-from coterie.deploy.keys.authority import Identity, Revocations
+from coterie.deploy.keys.authority import NodeIdentity, Revocations
 
 NOW = datetime.now(UTC)
 
@@ -104,7 +104,7 @@ def test_issue_writes_all_that_a_node_needs_and_not_the_ca_key(lab: Path) -> Non
         (place / "flower.pub").read_bytes()
     )
 
-    me = Identity.load(place)
+    me = NodeIdentity.load(place)
     assert (me.name, me.role, me.serial, me.expires) == (
         "hub",
         "hub",
@@ -204,10 +204,10 @@ def test_expiry_is_told_with_file_and_date(lab: Path, tmp_path: Path) -> None:
     with pytest.raises(
         InvalidInput, match=rf"node.pem expired on {NOW - timedelta(days=40):%Y-%m-%d}: .*--renew"
     ):
-        Identity.load(place)
+        NodeIdentity.load(place)
     with pytest.raises(InvalidInput, match=r"valid only from .* check the clock"):
-        Identity.load(place, now=NOW - timedelta(days=51))
-    Identity.load(place, now=NOW - timedelta(days=45))
+        NodeIdentity.load(place, now=NOW - timedelta(days=51))
+    NodeIdentity.load(place, now=NOW - timedelta(days=45))
     assert [i.status() for i in keys.listed(tmp_path / "old")] == ["expired"]
     assert keys.flower_keys(tmp_path / "old") == {}
     assert keys.is_refused(tmp_path / "old", "a")
@@ -215,7 +215,7 @@ def test_expiry_is_told_with_file_and_date(lab: Path, tmp_path: Path) -> None:
     keys.init(tmp_path / "older", "older", days=60, now=NOW - timedelta(days=100))
     place = keys.issue(tmp_path / "older", "a", days=60, now=NOW - timedelta(days=100))
     with pytest.raises(InvalidInput, match=r"ca\.pem expired on"):
-        Identity.load(place)
+        NodeIdentity.load(place)
     with pytest.raises(InvalidInput, match="the federation's CA itself expires on"):
         keys.issue(tmp_path / "older", "b")
 
@@ -238,33 +238,33 @@ def test_identities_that_are_not_sound(lab: Path, tmp_path: Path) -> None:
         return place
 
     with pytest.raises(InvalidInput, match=r"node.key is not the key of .*node.pem"):
-        Identity.load(spoilt(b, "node.key"))
+        NodeIdentity.load(spoilt(b, "node.key"))
     with pytest.raises(InvalidInput, match=r"flower.key is not the key of .*flower.pub"):
-        Identity.load(spoilt(b, "flower.pub"))
+        NodeIdentity.load(spoilt(b, "flower.pub"))
     with pytest.raises(InvalidInput, match="not issued by the CA"):
-        Identity.load(spoilt(stranger, "ca.pem"))
+        NodeIdentity.load(spoilt(stranger, "ca.pem"))
     with pytest.raises(InvalidInput, match=r"crl.pem is not signed by the federation's CA"):
-        Identity.load(spoilt(stranger, "crl.pem"))
+        NodeIdentity.load(spoilt(stranger, "crl.pem"))
     place = spoilt(a, "ca.pem")
     shutil.copy(place / "node.pem", place / "ca.pem")
     with pytest.raises(InvalidInput, match="not that of a CA"):
-        Identity.load(place)
+        NodeIdentity.load(place)
     place = spoilt(a, "node.key")
     (place / "node.key").chmod(0o640)
     with pytest.raises(InvalidInput, match=r"open to other users \(mode 0640\).*chmod 600"):
-        Identity.load(place)
+        NodeIdentity.load(place)
     place = spoilt(a, "node.key")
     (place / "node.key").write_text("no key")
     with pytest.raises(InvalidInput, match="not an unencrypted private key in PEM form"):
-        Identity.load(place)
+        NodeIdentity.load(place)
     place = spoilt(a, "node.pem")
     (place / "node.pem").write_text("no certificate")
     with pytest.raises(InvalidInput, match="not a certificate in PEM form"):
-        Identity.load(place)
+        NodeIdentity.load(place)
     (place / "node.pem").unlink()
     (place / "crl.pem").unlink()
     with pytest.raises(InvalidInput, match=r"has no node.pem, crl.pem"):
-        Identity.load(place)
+        NodeIdentity.load(place)
 
 
 def test_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import serialization
 
 from coterie.core.errors import InvalidInput
 from coterie.deploy.keys import authority as keys
-from coterie.deploy.keys.authority import Identity, Revocations
+from coterie.deploy.keys.authority import NodeIdentity, Revocations
 
 
 @pytest.fixture
@@ -26,8 +26,8 @@ def lab(tmp_path: Path) -> Path:
 def test_revocation_reaches_whoever_reads_the_list(lab: Path, tmp_path: Path) -> None:
     a, b = keys.issue(lab, "a"), keys.issue(lab, "b")
     carried = shutil.copytree(a, tmp_path / "carried")
-    serial = Identity.load(a).serial
-    watching = Identity.load(b).revocations()
+    serial = NodeIdentity.load(a).serial
+    watching = NodeIdentity.load(b).revocations()
     assert not watching.refuses("a")
     issued = keys.revoke(lab, "a", "key-compromise")
     assert (issued.status(), issued.reason) == ("revoked", "key-compromise")
@@ -42,8 +42,8 @@ def test_revocation_reaches_whoever_reads_the_list(lab: Path, tmp_path: Path) ->
     assert keys.is_refused(lab, "a")
     assert set(keys.flower_keys(lab)) == {"b"}
     with pytest.raises(InvalidInput, match="'a' is revoked"):
-        Identity.load(a)
-    Identity.load(carried)  # its own list does not know yet
+        NodeIdentity.load(a)
+    NodeIdentity.load(carried)  # its own list does not know yet
     with pytest.raises(InvalidInput, match="the node 'c' is unknown"):
         keys.revoke(lab, "c")
     with pytest.raises(InvalidInput, match="the reason 'stolen' is unknown"):
@@ -71,14 +71,14 @@ def test_an_interrupted_revocation_is_completed_by_repeating_it(
 def test_renewed_certificates(lab: Path) -> None:
     place = keys.issue(lab, "a", ["a.org"])
     old, old_flower, old_certificate = (
-        Identity.load(place),
+        NodeIdentity.load(place),
         keys.flower_keys(lab)["a"],
         keys.load_certificate(place / "node.pem"),
     )
     with pytest.raises(InvalidInput, match=r"issued already: .* --renew"):
         keys.issue(lab, "a")
     assert keys.issue(lab, "a", ["a.org"], renew=True) == place
-    new = Identity.load(place)
+    new = NodeIdentity.load(place)
     assert new.serial != old.serial
     assert keys.flower_keys(lab)["a"] != old_flower
     assert [i.serial for i in keys.listed(lab)] == [new.serial]

@@ -15,7 +15,7 @@ from coterie.data.federation import Federation
 from coterie.deploy.messages import Rejected, read_json
 from coterie.deploy.neighbour import Neighbour
 from coterie.deploy.peer import Peer
-from coterie.deploy.zenoh.net import Place, packed, unpacked
+from coterie.deploy.zenoh.net import Address, packed, unpacked
 from tests.support.peering import (
     GO_ON,
     deliver,
@@ -210,7 +210,7 @@ def test_frames() -> None:
 
 
 def test_places() -> None:
-    Place("p", "a", "tcp/127.0.0.1:7000", {"b": "tcp/[::1]:7001"})
+    Address("p", "a", "tcp/127.0.0.1:7000", {"b": "tcp/[::1]:7001"})
     for listen, ends, words in (
         ("tcp/0.0.0.0:7000", {"b": ""}, "without keys"),
         ("tls/127.0.0.1:7000", {"b": ""}, "without keys"),
@@ -221,12 +221,12 @@ def test_places() -> None:
         ("tcp/127.0.0.1:7000", {"B/*": ""}, "must be lower-case"),
     ):
         with pytest.raises(InvalidInput, match=words):
-            Place("p", "a", listen, ends)
+            Address("p", "a", listen, ends)
 
 
 def test_access_is_by_name_and_direction() -> None:
     identity = SimpleNamespace(name="a", key="k", certificate="c", ca="r")
-    access = Place("p", "a", "tls/0.0.0.0:7447", {"b": "tls/b:7447", "c": ""}, identity).access()
+    access = Address("p", "a", "tls/0.0.0.0:7447", {"b": "tls/b:7447", "c": ""}, identity).access()
     assert access["default_permission"] == "deny"
     assert [subject["cert_common_names"] for subject in access["subjects"]] == [["b"], ["c"]]
     rules = {rule["id"]: rule for rule in access["rules"]}

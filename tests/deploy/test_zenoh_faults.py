@@ -17,7 +17,7 @@ import pytest
 from coterie.deploy.keys import authority as keys
 from coterie.deploy.plan import Plan
 from coterie.deploy.ports import free_ports
-from coterie.deploy.zenoh.net import Net, Place, packed
+from coterie.deploy.zenoh.net import Address, Net, packed
 from tests.support.peering import NAMES, Town, make_plan, peer_town, the_digits
 from tests.support.town_checks import ENDLESS, GO_ON, WELL, check_equal
 
@@ -141,10 +141,10 @@ def test_strangers(tmp_path: Path, kind: str) -> None:
     with peer_town(tmp_path, plan) as town:
         if kind == "unknown CA":
             keys.init(tmp_path / "other", "town")
-            identity = keys.Identity.load(keys.issue(tmp_path / "other", "p4"))
+            identity = keys.NodeIdentity.load(keys.issue(tmp_path / "other", "p4"))
         else:
-            identity = keys.Identity.load(keys.issue(town.keys, "stranger"))
-        place = Place(
+            identity = keys.NodeIdentity.load(keys.issue(town.keys, "stranger"))
+        place = Address(
             plan.name,
             identity.name,
             "",
@@ -229,9 +229,9 @@ def with_bad_peer(
     plan = make_plan(the_digits(), rounds=rounds, eval_every=1000, rules=rules | {"give_up": 30.0})
     others = [name for name in NAMES if name != "p2"]
     with peer_town(tmp_path, plan) as town:
-        identity = keys.Identity.load(town.keys / "nodes" / "p2")
+        identity = keys.NodeIdentity.load(town.keys / "nodes" / "p2")
         with Net(
-            Place(
+            Address(
                 plan.name,
                 "p2",
                 town.endpoint("p2"),

@@ -50,7 +50,7 @@ def test_pfedme_newcomer_reaches_the_prox_of_w(linear: Federation) -> None:
     lam = 2.0
     theta, sim, b, best = new_model(
         coterie.PFedMe(
-            lam=lam, lr=0.1, personal_lr=0.2, local_rounds=1, inner_steps=30, inner_start="memory"
+            lam=lam, lr=0.1, personal_lr=0.2, local_rounds=1, inner_steps=30, inner_start="last"
         ),
         linear,
     )

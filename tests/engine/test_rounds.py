@@ -12,7 +12,7 @@ import pytest
 import coterie
 from coterie import Federation
 from coterie.channel import PLAIN
-from coterie.core.randomness import Role, cohort, stream
+from coterie.core.randomness import Role, cohort, role_key
 from coterie.core.vector import Vector
 from coterie.data.shape import ProblemShape
 from coterie.engine.exchange import graph as exchange
@@ -50,7 +50,9 @@ def test_only_the_sampled_clients_change(method: coterie.Method, ragged: Federat
         before = states(simulator)
         simulator.advance(1)
         changed = np.flatnonzero((states(simulator) != before).any(1))
-        np.testing.assert_array_equal(changed, np.asarray(cohort(stream(5, Role.COHORT), t, 5, 2)))
+        np.testing.assert_array_equal(
+            changed, np.asarray(cohort(role_key(5, Role.COHORT), t, 5, 2))
+        )
     assert set(simulator.ledger.rows()[:, 1]) == set(np.flatnonzero(simulator.dirty))
 
 
@@ -62,7 +64,7 @@ def test_who_trains_in_pfedme(trains: str, ragged: Federation) -> None:
     simulator.advance(1)
     changed = np.flatnonzero((states(simulator) != before).any(1))
     expected = (
-        np.arange(5) if trains == "all" else np.asarray(cohort(stream(5, Role.COHORT), 0, 5, 2))
+        np.arange(5) if trains == "all" else np.asarray(cohort(role_key(5, Role.COHORT), 0, 5, 2))
     )
     np.testing.assert_array_equal(changed, expected)
 
@@ -85,7 +87,7 @@ def test_the_merge_counts_the_sampled_clients_as_asked(weighting: str, ragged: F
     start = flat(simulator.template)
     simulator.advance(1)
     alone.advance(1)
-    members = np.asarray(cohort(stream(2, Role.COHORT), 0, 5, 3))
+    members = np.asarray(cohort(role_key(2, Role.COHORT), 0, 5, 3))
     w = ragged.train.sizes[members].astype(float) if weighting == "samples" else np.ones(3)
     each = np.stack([flat(alone.models(int(k))["personal"]) for k in members])
     mean = (w[:, None] * each).sum(0) / w.sum()
@@ -143,7 +145,7 @@ def test_the_mixing_is_simultaneous_by_hand(ragged: Federation) -> None:
     fedu.advance(1)
     alone.advance(1)
     w = states(alone)
-    members = np.asarray(cohort(stream(1, Role.COHORT), 0, 5, 3))
+    members = np.asarray(cohort(role_key(1, Role.COHORT), 0, 5, 3))
     for k in members:
         pull = sum(a[k, l] * (w[k] - w[l]) for l in members)
         np.testing.assert_allclose(states(fedu)[k], w[k] - lr * 2 * eta * pull, rtol=1e-10)

@@ -68,7 +68,7 @@ def test_liars_and_held_out_clients_have_no_rows(ragged: Federation) -> None:
         held_out=1,
         attack=get_attack("sign-flip", {"fraction": 0.3}),
     )
-    assert result.simulator.liars.any()
+    assert result.simulator.malicious.any()
     assert means(result, "global") == pytest.approx(result.client_scores(), rel=1e-6, nan_ok=True)
 
 

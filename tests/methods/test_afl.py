@@ -17,7 +17,7 @@ import coterie
 from coterie import Federation
 from coterie.core.vector import Vector
 from coterie.data.shape import ProblemShape
-from coterie.methods.afl import Hub, Message, onto_simplex
+from coterie.methods.afl import AFLHubState, Message, onto_simplex
 from coterie.methods.star import Cohort
 from tests.support.star_runs import EXACT, D, N, facts, flat, linear, trained
 
@@ -87,7 +87,7 @@ def merged(
     weights: list[float], ids: list[int], models: list[float], losses: list[float], **options: Any
 ) -> tuple[float, NDArray[Any]]:
     method = bound(coterie.AFL(weight_lr=0.5, **options), len(weights))
-    hub = Hub(Vector({"w": jnp.zeros(D)}), jnp.asarray(weights))
+    hub = AFLHubState(Vector({"w": jnp.zeros(D)}), jnp.asarray(weights))
     messages = Message(
         Vector({"w": jnp.repeat(jnp.asarray(models)[:, None], D, 1)}), jnp.asarray(losses)
     )

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 import coterie
 from coterie import Federation, Method
-from coterie.core.randomness import Role, cohort, stream
+from coterie.core.randomness import Role, cohort, role_key
 
 EXACT: dict[str, Any] = {"sampling": "full", "precision": "float64"}
 BATCHES: dict[str, Any] = {
@@ -78,7 +78,7 @@ def test_rounds_as_in_numpy(adapt: bool, linear: Federation) -> None:
     w, v, alpha = np.zeros(D), np.zeros((N, D)), np.full(N, start)
     for t in range(rounds):
         sent = []
-        for k in np.asarray(cohort(stream(0, Role.COHORT), t, N, 2)):
+        for k in np.asarray(cohort(role_key(0, Role.COHORT), t, N, 2)):
             own = w.copy()
             for _ in range(steps):
                 gradient = b[k] * (alpha[k] * v[k] + (1 - alpha[k]) * own - best[k])

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 import coterie
 from coterie import Federation, Method
-from coterie.core.randomness import Role, cohort, stream
+from coterie.core.randomness import Role, cohort, role_key
 
 EXACT: dict[str, Any] = {"rounds": 3, "eval_every": 3, "sampling": "full", "precision": "float64"}
 MLP = coterie.get_model("mlp", {"hidden": "5"})
@@ -53,7 +53,7 @@ def test_two_of_five_clients_a_round_as_in_numpy(shared: str, ragged: Federation
     first = start(method, ragged, "mlr")
     w, b = np.repeat(first["w"][None], 5, 0), np.repeat(first["b"][None], 5, 0)
     for t in range(3):
-        members = np.asarray(cohort(stream(0, Role.COHORT), t, 5, 2))
+        members = np.asarray(cohort(role_key(0, Role.COHORT), t, 5, 2))
         for k in members:
             for _ in range(steps):
                 gw, gb = gradient(w[k], b[k], *ragged.train.client(int(k)))

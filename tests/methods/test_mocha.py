@@ -113,8 +113,8 @@ def dual(simulator: Simulator, a: Array, federation: Federation) -> tuple[float,
     Checks that α is feasible.
     """
     n = federation.clients
-    memory = simulator.store.gather(np.arange(n)).own
-    shrink = memory.shrink.tree
+    state = simulator.store.gather(np.arange(n)).own
+    shrink = state.shrink.tree
     r = (
         np.concatenate([shrink["w"], shrink["b"][:, :, None]], 2)
         if "b" in shrink
@@ -123,7 +123,7 @@ def dual(simulator: Simulator, a: Array, federation: Federation) -> tuple[float,
     v, value = r.copy(), -float((r**2).sum()) / (2 * L2)
     for k in range(n):
         x, y = data(federation, k)
-        alpha = np.asarray(memory.alpha[k])
+        alpha = np.asarray(state.alpha[k])
         assert (alpha[len(x) :] == 0).all(), "padding has no dual variables"
         alpha = alpha[: len(x)]
         v[k] += alpha.T @ x / len(x)

@@ -1,5 +1,5 @@
-"""RSA is the L1 star: lp-proj-1 with P = I, step by step and in its solution; and a liar moves it
-only so far.
+"""RSA is the L1 star: lp-proj-1 with P = I, step by step and in its solution; and a malicious
+client moves it only so far.
 """
 
 from __future__ import annotations

@@ -91,11 +91,11 @@ def test_every_other_method_takes_the_native_gradients(
             else sim.method
         )
         received = method.broadcast(sim.hub, 1)
-        memory = method.client_init(sim.template)
+        state = method.client_init(sim.template)
         step = jax.jit(lambda m, r, w, o: m.local(r, w, o))(
-            method, received, memory, sim.now().objective(1)
+            method, received, state, sim.now().objective(1)
         )
-        found[kind] = jax.tree.leaves((step.message, step.memory))
+        found[kind] = jax.tree.leaves((step.message, step.state))
     for a, b in zip(found["torch"], found["native"], strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 

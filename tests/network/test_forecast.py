@@ -7,7 +7,7 @@ import pytest
 
 from coterie.coupling.graph import from_matrix, ring
 from coterie.methods.base import get_method
-from coterie.network import WINDOW, Links, Network, Wires, peer_time, stalls, star_time
+from coterie.network import WINDOW, LinkSpeeds, Network, Wires, peer_time, stalls, star_time
 from coterie.network.forecast import forecast
 from tests.support.bills import FREE, bill, links
 
@@ -203,7 +203,7 @@ def test_it_does_not_matter_how_clients_are_numbered(case: int) -> None:
     order = np.argsort(place)
     moved_rows = rows.copy()
     moved_rows[:, 1] = place[rows[:, 1]]
-    moved = Links(*(a[order] for a in at))
+    moved = LinkSpeeds(*(a[order] for a in at))
     np.testing.assert_allclose(
         star_time(Network(), moved_rows, moved).seconds, star_time(Network(), rows, at).seconds
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from coterie.network import Links
+from coterie.network import LinkSpeeds
 
 FREE: dict[str, Any] = {
     "work_seconds": 0,
@@ -16,8 +16,10 @@ FREE: dict[str, Any] = {
 }
 
 
-def links(latency: Any, up: Any = np.inf, down: Any = np.inf, gradient: Any = 0.0) -> Links:
-    return Links(*(np.asarray(a, float) for a in np.broadcast_arrays(latency, up, down, gradient)))
+def links(latency: Any, up: Any = np.inf, down: Any = np.inf, gradient: Any = 0.0) -> LinkSpeeds:
+    return LinkSpeeds(
+        *(np.asarray(a, float) for a in np.broadcast_arrays(latency, up, down, gradient))
+    )
 
 
 def bill(rounds: int, up: Any, down: Any, gradients: Any) -> np.ndarray:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 import coterie
 from coterie import METHODS, Graph, Method, Model, Result
-from coterie.core.randomness import Role, cohort, stream
+from coterie.core.randomness import Role, cohort, role_key
 from coterie.engine.exchange import exchange_of
 from coterie.models.layers import dense_first
 
@@ -61,7 +61,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "pfedme, all options": (
         "pfedme",
         {
-            "inner_start": "memory",
+            "inner_start": "last",
             "decay": 0.01,
             "keep_local": True,
             "weighting": "samples",
@@ -129,7 +129,7 @@ def uneven_graph(clients: int = 5) -> Graph:
 
 @partial(jax.jit, static_argnums=(1, 2, 3))
 def _cohorts(seed: Any, rounds: int, clients: int, size: int) -> Any:
-    return jax.vmap(lambda t: cohort(stream(seed, Role.COHORT), t, clients, size))(
+    return jax.vmap(lambda t: cohort(role_key(seed, Role.COHORT), t, clients, size))(
         jnp.arange(rounds)
     )
 

@@ -75,7 +75,7 @@ def make_plan(
     model: Any = "mlr",
     **training: Any,
 ) -> Plan:
-    turns = {"pick": "turns", "values": "int4"} if channel == "turns" else {}
+    turns = {"pick": "cyclic", "values": "int4"} if channel == "turns" else {}
     made = (
         get_channel("delta", {"share": 0.2, **turns})
         if channel in ("delta", "turns")

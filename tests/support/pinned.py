@@ -50,7 +50,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "fedu-delta": {"method": "fedu", "channel": ("delta", {"share": 0.05}), "graph": "similar"},
     "fedu-turns": {
         "method": "fedu",
-        "channel": ("delta", {"pick": "turns", "values": "int4", "share": 0.1, "down": True}),
+        "channel": ("delta", {"pick": "cyclic", "values": "int4", "share": 0.1, "down": True}),
     },
     "dfedu-ring": {"method": "dfedu", "graph": "ring"},
     "graph-proj-2": {"method": "graph-proj", "options": {"dsub": 9}, "graph": "ring"},

@@ -12,7 +12,7 @@ answers to sign(NaN).
 import numpy as np
 
 import coterie
-from coterie.adversary import draw_liars
+from coterie.adversary import draw_malicious
 
 ROUNDS, COHORT, BATCH, R, K, LR, HUB_LR, DSUB = 120, 10, 64, 5, 10, 0.1, 0.1, 21
 
@@ -41,7 +41,7 @@ def run(
     w = np.zeros(p.shape[0] if p is not None else theta.shape[1], np.float32)
     project = (lambda t: t @ p.T) if p is not None else lambda t: t
     back = (lambda s: s @ p) if p is not None else lambda s: s
-    liars, broken = draw_liars(seed, n, share), None
+    malicious, broken = draw_malicious(seed, n, share), None
     for t in range(ROUNDS):
         mine = np.repeat(w[None], n, 0)
         for _ in range(R):
@@ -58,7 +58,7 @@ def run(
         sampled = rng.choice(n, COHORT, replace=False)
         sent = mine[sampled]
         sent = np.where(
-            liars[sampled][:, None],
+            malicious[sampled][:, None],
             -np.abs(10 * rng.standard_normal((COHORT, 1))).astype(np.float32) * sent,
             sent,
         )
@@ -91,7 +91,7 @@ def main() -> None:
     for share in (0.0, 0.1, 0.5, 0.8):
         print(
             f"| Local, the same steps (λ = 0) | {share:.0%} | | |"
-            f" {alone[~draw_liars(0, fed.clients, share)].mean():.1f} |",
+            f" {alone[~draw_malicious(0, fed.clients, share)].mean():.1f} |",
             flush=True,
         )
     for name, matrix, lam in (
@@ -100,7 +100,7 @@ def main() -> None:
     ):
         for share, of_nan in cases:
             broken, all_scores = run(fed, matrix, lam, share, 0, of_nan)
-            score = all_scores[~draw_liars(0, fed.clients, share)].mean()
+            score = all_scores[~draw_malicious(0, fed.clients, share)].mean()
             print(
                 f"| {name} | {share:.0%} | {of_nan:g} | {broken or 'never'} | {score:.1f} |",
                 flush=True,

@@ -4,6 +4,6 @@ The merges that withstand some of them are in coupling.merges.
 """
 
 from coterie.adversary import labels, messages
-from coterie.adversary.base import ATTACKS, Attack, Threat, draw_liars, get_attack
+from coterie.adversary.base import ATTACKS, Attack, Threat, draw_malicious, get_attack
 
-__all__ = ["ATTACKS", "Attack", "Threat", "draw_liars", "get_attack", "labels", "messages"]
+__all__ = ["ATTACKS", "Attack", "Threat", "draw_malicious", "get_attack", "labels", "messages"]

@@ -1,10 +1,10 @@
 """What an attack is: some clients, fixed by the seed, send something else than they computed, or
 train on data that was tampered with.
 
-Who lies is drawn by the seed alone, and the liars at a smaller fraction are among those at a larger
-one, so that runs can be compared. Attacks act on messages as they arrive: a liar may encode
-whatever it likes. What liars keep for themselves stays honest; nobody looks at it, since scores are
-over honest clients.
+Who lies is drawn by the seed alone, and the malicious clients at a smaller fraction are among those
+at a larger one, so that runs can be compared. Attacks act on messages as they arrive: a malicious
+client may encode whatever it likes. What malicious clients keep for themselves stays honest; nobody
+looks at it, since scores are over honest clients.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.core.options import Options, chosen, option, registered
-from coterie.core.randomness import Role, per_client, shuffled, stream
+from coterie.core.randomness import Role, per_client, role_key, shuffled
 
 ATTACKS: dict[str, type[Attack]] = {}
 A = TypeVar("A", bound="Attack")
@@ -31,14 +31,16 @@ class Sight(NamedTuple):
     """
 
     messages: Any
-    liars: Any
+    malicious: Any
     key: Any
     seen: tuple[Any, Any] | None = None
-    """The messages of the round and who of them lies, where these are not `messages`, `liars`."""
+    """The messages of the round and who of them lies, where these are not `messages`,
+    `malicious`.
+    """
 
     @property
     def of_the_round(self) -> tuple[Any, Any]:
-        return (self.messages, self.liars) if self.seen is None else self.seen
+        return (self.messages, self.malicious) if self.seen is None else self.seen
 
     @property
     def honest_mean(self) -> Any:
@@ -55,8 +57,8 @@ class Sight(NamedTuple):
         )
 
     def _share(self, m: Any) -> Any:
-        _, liars = self.of_the_round
-        honest = (~liars).astype(m.dtype)
+        _, malicious = self.of_the_round
+        honest = (~malicious).astype(m.dtype)
         return honest / jnp.maximum(honest.sum(), 1)
 
     def normal(self, shape: tuple[int, ...], dtype: Any) -> Any:
@@ -64,7 +66,7 @@ class Sight(NamedTuple):
 
     def per_message(self) -> Any:
         """A standard normal number for each message."""
-        return self.normal(self.liars.shape, jax.tree.leaves(self.messages)[0].dtype)
+        return self.normal(self.malicious.shape, jax.tree.leaves(self.messages)[0].dtype)
 
 
 def each(numbers: Any, leaf: Any) -> Any:
@@ -87,50 +89,50 @@ class Attack(Options):
     stop: int | None = option(None, "the round before which it ends; nothing: never", low=0)
 
     def lies(self, sight: Sight) -> Any:
-        """What a liar sends in the place of each message, stacked like the messages."""
+        """What a malicious client sends in the place of each message, stacked like the messages."""
         return sight.messages
 
     def poisoned(self, y: NDArray[Any], classes: int, rng: np.random.Generator) -> NDArray[Any]:
-        """The labels that a liar trains on in the place of its own."""
+        """The labels that a malicious client trains on in the place of its own."""
         return y
 
     def active(self, t: Any) -> Any:
         return (t >= self.start) & (True if self.stop is None else t < self.stop)
 
-    def apply(self, messages: Any, liars: Any, seed: Any, t: Any) -> Any:
+    def apply(self, messages: Any, malicious: Any, seed: Any, t: Any) -> Any:
         """The messages of a round with the lies among them."""
-        sight = Sight(messages, liars, jax.random.fold_in(stream(seed, Role.ATTACK), t))
-        telling = liars & self.active(t)
+        sight = Sight(messages, malicious, jax.random.fold_in(role_key(seed, Role.ATTACK), t))
+        telling = malicious & self.active(t)
         return jax.tree.map(
             lambda m, lie: jnp.where(each(telling, m), lie, m), messages, self.lies(sight)
         )
 
     def stale(self, last: Any, client: Any, seen: tuple[Any, Any], seed: Any, t: Any) -> Any:
-        """What is heard in round t of a liar that does not take part in it, in the place of its
-        last message.
+        """What is heard in round t of a malicious client that does not take part in it, in the
+        place of its last message.
 
         It depends on the client and on what was sent in the round (`seen`), and not on who else is
         listened to.
         """
-        key = per_client(stream(seed, Role.ATTACK), t, client)
+        key = per_client(role_key(seed, Role.ATTACK), t, client)
         alone = jax.tree.map(lambda m: m[None], last)
         told = self.lies(Sight(alone, jnp.ones(1, bool), key, seen))
         return jax.tree.map(lambda m, lie: jnp.where(self.active(t), lie[0], m), last, told)
 
 
-def draw_liars(seed: int, clients: int, fraction: float) -> NDArray[np.bool_]:
+def draw_malicious(seed: int, clients: int, fraction: float) -> NDArray[np.bool_]:
     """Who lies, by client; sets for larger fractions include those for smaller ones."""
     count = round(float(fraction) * clients)
-    liars = np.zeros(clients, bool)
-    liars[np.asarray(shuffled(seed, Role.ATTACK, clients))[:count]] = True
-    return liars
+    malicious = np.zeros(clients, bool)
+    malicious[np.asarray(shuffled(seed, Role.ATTACK, clients))[:count]] = True
+    return malicious
 
 
 class Threat(NamedTuple):
     """An attack on a run: which, and who lies."""
 
     attack: Attack
-    liars: Any
+    malicious: Any
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)

@@ -1,4 +1,4 @@
-"""Attacks on data: liars train on wrong labels, and may scale what they send on top."""
+"""Attacks on data: malicious clients train on wrong labels, and may scale what they send on top."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Poisoning(Attack):
 
 @attack("random-labels")
 class RandomLabels(Poisoning):
-    """Every label of a liar is drawn at random, and what it sends is multiplied by a number from
-    N(0, 20²): the lp-proj paper's data poisoning.
+    """Every label of a malicious client is drawn at random, and what it sends is multiplied by
+    a number from N(0, 20²): the lp-proj paper's data poisoning.
     """
 
     scale: float = option(
@@ -50,7 +50,7 @@ class RandomLabels(Poisoning):
 
 @attack("label-flip")
 class LabelFlip(Poisoning):
-    """A liar's label c becomes C − 1 − c."""
+    """A malicious client's label c becomes C − 1 − c."""
 
     def poisoned(self, y: NDArray[Any], classes: int, rng: np.random.Generator) -> NDArray[Any]:
         return (classes - 1 - y).astype(y.dtype)

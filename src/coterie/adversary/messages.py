@@ -17,7 +17,9 @@ from coterie.core.options import option
 
 @attack("same-value")
 class SameValue(Attack):
-    """A liar sends c in every coordinate, c ~ N(0, τ²) anew for each liar and round."""
+    """A malicious client sends c in every coordinate, c ~ N(0, τ²) anew for each malicious
+    client and round.
+    """
 
     tau: float = option(100.0, "standard deviation of c", symbol="τ", low=0)
 
@@ -28,7 +30,9 @@ class SameValue(Attack):
 
 @attack("sign-flip")
 class SignFlip(Attack):
-    """A liar sends −|c| times what it should, c ~ N(0, τ²) anew for each liar and round."""
+    """A malicious client sends −|c| times what it should, c ~ N(0, τ²) anew for each malicious
+    client and round.
+    """
 
     tau: float = option(10.0, "standard deviation of c", symbol="τ", low=0)
 
@@ -39,7 +43,7 @@ class SignFlip(Attack):
 
 @attack("gaussian")
 class Gaussian(Attack):
-    """A liar sends noise, N(0, τ²) in every coordinate."""
+    """A malicious client sends noise, N(0, τ²) in every coordinate."""
 
     tau: float = option(100.0, "standard deviation of the noise", symbol="τ", low=0)
 
@@ -57,7 +61,7 @@ class Gaussian(Attack):
 
 @attack("scaled")
 class Scaled(Attack):
-    """A liar sends `factor` times what it should."""
+    """A malicious client sends `factor` times what it should."""
 
     factor: float = option(20.0, "by which a message is multiplied")
 
@@ -67,12 +71,13 @@ class Scaled(Attack):
 
 @attack("alie")
 class ALittleIsEnough(Attack):
-    """Liars send the honest mean moved by z honest standard deviations in every coordinate: hidden
-    among the honest, yet all to one side.
+    """Malicious clients send the honest mean moved by z honest standard deviations in every
+    coordinate: hidden among the honest, yet all to one side.
 
     Baruch, Baruch, Goldberg, NeurIPS 2019. z is the largest for which, if messages were normal,
-    enough honest ones are farther away than the lie that a majority includes it: with m liars of n
-    and s = ⌊n/2 + 1⌋ − m, z = Φ⁻¹((n − m − s)/(n − m)). Liars know all honest messages.
+    enough honest ones are farther away than the lie that a majority includes it: with m malicious
+    clients of n and s = ⌊n/2 + 1⌋ − m, z = Φ⁻¹((n − m − s)/(n − m)). Malicious clients know all
+    honest messages.
     """
 
     z: float | None = option(
@@ -80,8 +85,8 @@ class ALittleIsEnough(Attack):
     )
 
     def lies(self, sight: Sight) -> Any:
-        _, liars = sight.of_the_round
-        n, m = liars.shape[0], liars.sum()
+        _, malicious = sight.of_the_round
+        n, m = malicious.shape[0], malicious.sum()
         leaf = jax.tree.leaves(sight.messages)[0]
         if self.z is None:
             share = jnp.clip(
@@ -98,9 +103,10 @@ class ALittleIsEnough(Attack):
 
 @attack("inner-product")
 class InnerProduct(Attack):
-    """Liars send −ε times the honest mean, so that what the hub takes points away from it.
+    """Malicious clients send −ε times the honest mean, so that what the hub takes points away
+    from it.
 
-    Xie, Koyejo, Gupta, UAI 2019. Liars know all honest messages.
+    Xie, Koyejo, Gupta, UAI 2019. Malicious clients know all honest messages.
     """
 
     epsilon: float = option(0.5, "how far beyond 0", symbol="ε", low=0)

@@ -2,7 +2,7 @@
 
 from coterie.channel import dgc, lbgm, plain, quantised, sketch, sparse, subspace
 from coterie.channel.base import CHANNELS, Channel, get_channel
-from coterie.channel.codec import Identity, size_of
+from coterie.channel.codec import PlainCodec, size_of
 from coterie.core.ledger import Ledger
 
 PLAIN = plain.Plain()
@@ -12,8 +12,8 @@ __all__ = [
     "CHANNELS",
     "PLAIN",
     "Channel",
-    "Identity",
     "Ledger",
+    "PlainCodec",
     "dgc",
     "get_channel",
     "lbgm",

@@ -43,7 +43,7 @@ class Channel(Options):
     """
 
     @property
-    def takes_turns(self) -> bool:
+    def cyclic(self) -> bool:
         """True when every client sends the same few coordinates in a round, whatever they hold;
         then most of a public copy is old on purpose.
         """

@@ -32,7 +32,7 @@ class Codec(Protocol):
         """Back from the wire, in the shapes of `like`."""
 
 
-class Identity:
+class PlainCodec:
     """All values as they are, little-endian, leaf after leaf.
 
     >>> import numpy as np

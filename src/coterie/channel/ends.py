@@ -15,12 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from coterie.channel.base import Channel
-from coterie.channel.codec import Identity, size_of
+from coterie.channel.codec import PlainCodec, size_of
 from coterie.channel.link import (
     HEADER,
     VERSIONS,
-    Link,
     LinkKind,
+    LinkState,
     Outgoing,
     Private,
     Public,
@@ -54,7 +54,7 @@ def encoded(kind: LinkKind, channel: Channel, sent: Sent) -> bytes:
     """What `transmit` sent, as bytes."""
     leaves = jax.tree.leaves(sent.arrived)
     if kind.passes or not leaves:
-        return Identity().encode(sent.arrived)
+        return PlainCodec().encode(sent.arrived)
     d = sum(int(np.prod(leaf.shape)) for leaf in leaves)
     wire = channel.encode(jax.tree.map(np.asarray, sent.payload), d, np.dtype(leaves[0].dtype))
     return _header(sent.link.public, whole=False) + wire if kind.copies else wire
@@ -66,7 +66,7 @@ def _header(public: Public, *, whole: bool) -> bytes:
 
 def whole_copy(public: Public) -> bytes:
     """The public state as it is, for a receiver that is out of step."""
-    return _header(public, whole=True) + Identity().encode((public.copy, public.shared))
+    return _header(public, whole=True) + PlainCodec().encode((public.copy, public.shared))
 
 
 def is_whole(wire: bytes) -> bool:
@@ -86,7 +86,7 @@ class Sender:
     def send(self, out: Outgoing) -> tuple[bytes, Any]:
         """The bytes of a message, and the message as it will arrive."""
         if self.kind.passes or not jax.tree.leaves(out.message):
-            return Identity().encode(out.message), out.message
+            return PlainCodec().encode(out.message), out.message
         sent = _transmitted(self.kind, self.channel, self.link, out)
         self.link = sent.link
         return encoded(self.kind, self.channel, sent), sent.arrived
@@ -99,11 +99,11 @@ class Sender:
         """A message in full over a link that may be out of step."""
         assert self.kind.copies
         x, old = flat(out.message), self.link.public
-        fresh: Link = open_link(self.kind, self.channel, out.message)
+        fresh: LinkState = open_link(self.kind, self.channel, out.message)
         version = jnp.int32((old.version + 1) % VERSIONS)
         public = Public(version, copy_of(self.kind, old, x, out), fresh.public.shared)
         last = () if isinstance(fresh.private.last, tuple) else x
-        self.link = Link(public, Private(fresh.private.error, last, fresh.private.own))
+        self.link = LinkState(public, Private(fresh.private.error, last, fresh.private.own))
         return whole_copy(public), shaped(base_of(self.kind, public, out), out.message)
 
 
@@ -125,7 +125,7 @@ class Receiver:
         """
         leaves = jax.tree.leaves(self.like)
         if self.kind.passes or not leaves:
-            return Identity().decode(wire, self.like)
+            return PlainCodec().decode(wire, self.like)
         if self.kind.copies:
             if len(wire) < HEADER:
                 raise InvalidInput(
@@ -144,7 +144,7 @@ class Receiver:
         return shaped(arrived, self.like)
 
     def _whole(self, version: int, wire: bytes, known: Outgoing) -> Any:
-        copy, shared = Identity().decode(wire, (self.public.copy, self.public.shared))
+        copy, shared = PlainCodec().decode(wire, (self.public.copy, self.public.shared))
         shared = jax.tree.map(jnp.asarray, shared)
         self.public = Public(jnp.int32(version), jnp.asarray(copy), shared)
         return shaped(base_of(self.kind, self.public, known), self.like)

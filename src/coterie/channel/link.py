@@ -47,7 +47,7 @@ class Private(NamedTuple):
     own: Any
 
 
-class Link(NamedTuple):
+class LinkState(NamedTuple):
     public: Public
     private: Private
 
@@ -103,7 +103,7 @@ def star_up(channel: Channel) -> LinkKind:
     """What a client sends to the hub of a star."""
     if channel.lossless and channel.memory != "copies":
         return PASSES
-    if channel.takes_turns:
+    if channel.cyclic:
         # A copy of an update would be applied in every round of a cycle; so there is none.
         return LinkKind(moving=True)
     memory = channel.memory
@@ -169,7 +169,7 @@ def open_link(kind: LinkKind, channel: Channel, message: Any) -> Any:
     x = flat(message)
     d, dtype = x.shape[0], x.dtype
     accumulates = kind.copies and channel.accumulates
-    return Link(
+    return LinkState(
         Public(
             jnp.int32(0) if kind.copies else (),
             x if kind.copies else (),
@@ -206,7 +206,7 @@ def copy_of(kind: LinkKind, public: Public, arrived: Any, out: Outgoing) -> Any:
 
 
 def _prepare(
-    kind: LinkKind, channel: Channel, link: Link, out: Outgoing
+    kind: LinkKind, channel: Channel, link: LinkState, out: Outgoing
 ) -> tuple[Any, Any, Private]:
     """On the sender: (payload, what was meant to arrive, private state but for the error)."""
     x = flat(out.message)
@@ -243,7 +243,7 @@ def transmit(kind: LinkKind, channel: Channel, link: Any, out: Outgoing) -> Sent
     if kind.errors:
         private = private._replace(error=meant - arrived)
     size = kind.header + channel.size(payload, arrived.shape[0])
-    return Sent(shaped(arrived, out.message), Link(public, private), size, payload)
+    return Sent(shaped(arrived, out.message), LinkState(public, private), size, payload)
 
 
 def known(kind: LinkKind, link: Any, like: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -170,7 +170,7 @@ class Delta(TopK):
     Which k (`pick`):
 
     - "largest": the k largest differences, as `top-k`. A message brings its coordinates along.
-    - "turns": all coordinates in turn, in an order that is drawn once and for all; round t sends
+    - "cyclic": all coordinates in turn, in an order that is drawn once and for all; round t sends
       places tk, …, tk + k − 1 of it, counted anew after n = ⌈d/k⌉ rounds. The same for all clients
       and both directions, so no coordinates are sent, and what is mixed is equally old: the copies
       of a coordinate are of the same round at all clients. Every coordinate is sent at least once
@@ -206,37 +206,39 @@ class Delta(TopK):
 
     down: bool = option(True, "compress what the hub sends, too")
     values: str = option("int8", numbers.HELP, choices=numbers.KINDS)
+    renamed_values: ClassVar[dict[str, dict[str, str]]] = {"pick": {"turns": "cyclic"}}
+
     pick: str = option(
         "largest",
         "which coordinates are sent: the largest differences, or all in turn, the same for all",
-        choices=("largest", "turns"),
+        choices=("largest", "cyclic"),
     )
 
     @property
-    def takes_turns(self) -> bool:
-        return self.pick == "turns"
+    def cyclic(self) -> bool:
+        return self.pick == "cyclic"
 
-    def in_turn(self, t: Any, d: int) -> Any:
+    def in_cycle(self, t: Any, d: int) -> Any:
         """The coordinates of round t, in the order in which they are sent; distinct."""
         k = self.count(d)
         first = (jnp.asarray(t, jnp.int32) % -(-d // k)) * k
         return permute(jax.random.key(ORDER_OF_TURNS), (first + jnp.arange(k)) % d, d)
 
-    def _takes_turns(self, d: int) -> bool:
-        return self.takes_turns and self.count(d) < d
+    def _cyclic(self, d: int) -> bool:
+        return self.cyclic and self.count(d) < d
 
     def compress(
         self, x: Any, base: Any, private: Any, shared: Any, key: Any, t: Any
     ) -> tuple[Any, Any]:
-        if not self._takes_turns(x.shape[0]):
+        if not self._cyclic(x.shape[0]):
             return super().compress(x, base, private, shared, key, t)
-        chosen = self.in_turn(t, x.shape[0])
+        chosen = self.in_cycle(t, x.shape[0])
         return Picked((), numbers.code(self.values, x[chosen], base[chosen])), private
 
     def expand(self, payload: Any, base: Any, shared: Any, key: Any, t: Any) -> tuple[Any, Any]:
-        if not self._takes_turns(base.shape[0]):
+        if not self._cyclic(base.shape[0]):
             return super().expand(payload, base, shared, key, t)
-        chosen = self.in_turn(t, base.shape[0])
+        chosen = self.in_cycle(t, base.shape[0])
         return (
             base.at[chosen].set(
                 numbers.arrive(self.values, payload.values, base[chosen]), unique_indices=True
@@ -245,19 +247,19 @@ class Delta(TopK):
         )
 
     def size(self, payload: Any, d: int) -> Any:
-        if not self._takes_turns(d):
+        if not self._cyclic(d):
             return super().size(payload, d)
         return whole_bytes(numbers.bits(self.values, self.count(d), payload.values.codes.dtype))
 
     def encode(self, payload: Any, d: int, dtype: Any) -> bytes:
         return (
             numbers.to_bytes(self.values, payload.values)
-            if self._takes_turns(d)
+            if self._cyclic(d)
             else super().encode(payload, d, dtype)
         )
 
     def decode(self, data: bytes, d: int, dtype: Any) -> Picked:
-        if not self._takes_turns(d):
+        if not self._cyclic(d):
             return super().decode(data, d, dtype)
         return Picked((), numbers.from_bytes(self.values, data, self.count(d), dtype))
 

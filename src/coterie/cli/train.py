@@ -247,7 +247,11 @@ def attack(
     ] = None,
     fractions: Annotated[
         list[float] | None,
-        typer.Option("--fraction", "-f", help="A share of liars (repeat); default: 0 .1 .2 .5 .8."),
+        typer.Option(
+            "--fraction",
+            "-f",
+            help="A share of malicious clients (repeat); default: 0 .1 .2 .5 .8.",
+        ),
     ] = None,
     seeds: Annotated[
         list[int] | None,
@@ -264,8 +268,8 @@ def attack(
     drop_models: DropModels = False,
     force: Force = False,
 ) -> None:
-    """Methods under attack: every method × attack × share of liars × seed, in one command that can
-    be killed and repeated.
+    """Methods under attack: every method × attack × share of malicious clients × seed, in one
+    command that can be killed and repeated.
 
     Scores are over honest clients; who lies is fixed by the seed. `coterie list attacks` names the
     attacks, `coterie show alie` explains one.

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 COLUMNS = ("round", "client", "up", "down", "gradients")
 
 
-class Hearing:
+class BroadcastAccount:
     """Who has heard how much of what a hub says to all over public copies.
 
     A client that missed some messages gets them all when it takes part again, or a whole copy where

@@ -77,12 +77,21 @@ class Options:
     """
 
     name: typing.ClassVar[str] = ""
+    renamed: typing.ClassVar[dict[str, str]] = {}
+    """Options of earlier versions: old name → new name."""
+    renamed_values: typing.ClassVar[dict[str, dict[str, str]]] = {}
+    """Choices of earlier versions, by option: old value → new value."""
 
     def __post_init__(self) -> None:
         for d in declared(type(self)).values():
             if d.hidden:
                 continue
             value = getattr(self, d.name)
+            if isinstance(value, str) and value in self.renamed_values.get(d.name, {}):
+                now = self.renamed_values[d.name][value]
+                raise InvalidInput(
+                    f"{self.name}.{d.name} is {value!r}, which is called {now!r} now."
+                )
             if isinstance(value, np.generic):
                 value = value.item()
             if isinstance(value, (list, tuple, set, bytes, complex)):
@@ -140,6 +149,8 @@ class Options:
                 " values."
             )
         for key in given:
+            if key in cls.renamed:
+                raise InvalidInput(f"{cls.name}.{key} is called {cls.name}.{cls.renamed[key]} now.")
             if key not in allowed:
                 raise unknown(f"the option of {cls.name},", key, allowed)
         missing = [

@@ -38,7 +38,7 @@ class Role(enum.IntEnum):
     ATTACK = 9
 
 
-def stream(seed: Any, role: Role) -> Any:
+def role_key(seed: Any, role: Role) -> Any:
     """The key of one role.
 
     `seed` may be traced, so that several seeds can be mapped in one program.
@@ -53,17 +53,17 @@ def per_client(key: Any, t: Any, client: Any) -> Any:
 
 def up_key(seed: Any, t: Any, client: Any) -> Any:
     """What a client and its receiver both draw from for the client's message of round t."""
-    return per_client(stream(seed, Role.UPLINK), t, client)
+    return per_client(role_key(seed, Role.UPLINK), t, client)
 
 
 def down_key(seed: Any, t: Any, client: Any) -> Any:
     """The same for what a hub tells one client."""
-    return per_client(stream(seed, Role.DOWNLINK), t, client)
+    return per_client(role_key(seed, Role.DOWNLINK), t, client)
 
 
 def broadcast_key(seed: Any, t: Any) -> Any:
     """The same for what a hub tells all clients at once."""
-    return jax.random.fold_in(stream(seed, Role.DOWNLINK), t)
+    return jax.random.fold_in(role_key(seed, Role.DOWNLINK), t)
 
 
 _ROUNDS = 8
@@ -128,7 +128,7 @@ def permute(key: Any, index: Any, n: Any) -> Any:
 @partial(jax.jit, static_argnums=(1, 2))
 def shuffled(seed: Any, role: Role, n: int) -> Any:
     """0 … n−1 in an order that belongs to a seed and a role."""
-    return permute(stream(seed, role), jnp.arange(n), n)
+    return permute(role_key(seed, role), jnp.arange(n), n)
 
 
 def cohort(key: Any, t: Any, clients: Any, size: int) -> Any:

@@ -1,10 +1,11 @@
-"""Merges that withstand some liars: what a hub may do with messages instead of averaging them.
+"""Merges that withstand some Byzantine clients: what a hub may do with messages instead of
+averaging them.
 
 Each takes messages stacked along axis 0 and a weight per message, and gives one message. All work
 coordinate by coordinate or by distances between whole messages (Krum, geometric median, clipping),
 over all leaves together.
 
-| name | what it does | withstands f liars of n |
+| name | what it does | withstands f Byzantine clients of n |
 |---|---|---|
 | mean | Σ weight·m / Σ weight | none |
 | median | coordinate-wise median | f < n/2 |
@@ -35,7 +36,7 @@ class Settings(NamedTuple):
 
     kind: str = "mean"
     trim: Any = 0.1
-    liars: int = 1
+    byzantine: int = 1
     clip: Any = 1.0
 
 
@@ -79,24 +80,24 @@ def squared_distances(messages: Any) -> Any:
     return sum(leaf(m) for m in jax.tree.leaves(messages))
 
 
-def krum_scores(messages: Any, liars: int) -> Any:
+def krum_scores(messages: Any, byzantine: int) -> Any:
     """Per message, the sum of squared distances to its n − f − 2 nearest others."""
     n = jax.tree.leaves(messages)[0].shape[0]
-    near = max(1, n - liars - 2)
+    near = max(1, n - byzantine - 2)
     ranked = jnp.sort(squared_distances(messages), axis=1)
     return ranked[:, 1 : near + 1].sum(1)  # column 0 is the distance to itself
 
 
-def krum(messages: Any, liars: int) -> Any:
+def krum(messages: Any, byzantine: int) -> Any:
     """The message nearest to its neighbours."""
-    best = jnp.argmin(krum_scores(messages, liars))
+    best = jnp.argmin(krum_scores(messages, byzantine))
     return jax.tree.map(lambda m: m[best], messages)
 
 
-def multi_krum(messages: Any, liars: int) -> Any:
+def multi_krum(messages: Any, byzantine: int) -> Any:
     """The mean of the n − f messages with the best Krum scores."""
     n = jax.tree.leaves(messages)[0].shape[0]
-    chosen = jnp.argsort(krum_scores(messages, liars))[: max(1, n - liars)]
+    chosen = jnp.argsort(krum_scores(messages, byzantine))[: max(1, n - byzantine)]
     return jax.tree.map(lambda m: m[chosen].mean(0), messages)
 
 
@@ -135,8 +136,8 @@ def robust_merge(settings: Settings, old: Any, messages: Any, weights: Any) -> A
         "mean": lambda: weighted_mean(messages, weights),
         "median": lambda: median(messages),
         "trimmed": lambda: trimmed_mean(messages, settings.trim),
-        "krum": lambda: krum(messages, settings.liars),
-        "multi-krum": lambda: multi_krum(messages, settings.liars),
+        "krum": lambda: krum(messages, settings.byzantine),
+        "multi-krum": lambda: multi_krum(messages, settings.byzantine),
         "geometric-median": lambda: geometric_median(messages, weights),
         "clipping": lambda: clipped_mean(old, messages, weights, settings.clip),
     }

@@ -72,7 +72,7 @@ def _unit_rows(key: Any, rows: int, columns: int, dtype: Any) -> Any:
 
 @tree
 @dataclasses.dataclass(frozen=True)
-class Identity(Projection):
+class IdentityProjection(Projection):
     """P = I: the message is the model itself."""
 
     d: int = dataclasses.field(metadata={"static": True})
@@ -318,7 +318,7 @@ def draw(
     d, dtype = like.size, like.dtype
     sizes = [math.prod(leaf.shape) for leaf in like.leaves]
     if kind == "identity":
-        return Identity(d)
+        return IdentityProjection(d)
     if not 1 <= dsub <= d:
         raise InvalidInput(
             f"dsub is {dsub}, but must be a whole number from 1 to d = {d}, the number of"

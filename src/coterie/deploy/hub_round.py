@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 import jax.numpy as jnp
 
 from coterie.channel import ends
-from coterie.channel.codec import Identity
+from coterie.channel.codec import PlainCodec
 from coterie.channel.link import Outgoing, Sent
 from coterie.core.errors import Diverged
 from coterie.core.randomness import down_key
@@ -91,7 +91,7 @@ class StarRound:
     def request(self, kept: HubKept, k: int, basic: Request) -> Request:
         spoken, t, record = self.spoken(kept), kept.round, kept.clients[k]
         if spoken is None:
-            wire = Identity().encode(self.heard(kept, k))
+            wire = PlainCodec().encode(self.heard(kept, k))
             return dataclasses.replace(basic, first=t, frames=(wire,))
         frames = (*(b.wire for b in kept.said if b.round > record.heard), spoken.wire)
         behind = record.heard + 1

@@ -16,12 +16,12 @@ import jax.numpy as jnp
 
 from coterie.channel import ends
 from coterie.channel.link import Outgoing
-from coterie.core.randomness import Role, broadcast_key, down_key, stream, up_key
+from coterie.core.randomness import Role, broadcast_key, down_key, role_key, up_key
 from coterie.core.typing import PyTree, Scalar
 from coterie.data.federation import Split
 from coterie.deploy.plan import Plan
 from coterie.deploy.programs import GRAPH, STAR
-from coterie.engine.evaluate import hold
+from coterie.engine.evaluate import to_device
 from coterie.engine.setting import ClientState, Coupled, Data, HubState, Round, Setting, Spec
 from coterie.methods.star import StarMethod
 from coterie.models.base import Model
@@ -49,13 +49,13 @@ class Setup:
         plan, options = self.plan, self.plan.training
         self.dtype = jnp.dtype(options.precision)
         self.model: Model = plan.built()
-        self.template = self.model.vector(stream(self.seed, Role.INIT)).map(
+        self.template = self.model.vector(role_key(self.seed, Role.INIT)).map(
             lambda leaf: leaf.astype(self.dtype)
         )
         self.samples = 1 if own is None else int(own.sizes[0])
         shape = plan.shape._replace(largest=self.samples)
         self.method: Any = plan.method.bind(
-            self.template, stream(self.seed, Role.PROJECTION), shape
+            self.template, role_key(self.seed, Role.PROJECTION), shape
         )
         batch = self.samples if options.sampling == "full" else options.batch_size
         learner = learner_of(self.model, shape, batch, options.sampling)
@@ -78,7 +78,7 @@ class Setup:
             self.setting = self.setting._replace(data=NO_DATA)
 
     def _data(self, own: Split) -> Data:
-        held, l2 = hold(own, self.dtype), jnp.asarray(self.model.l2, self.dtype)
+        held, l2 = to_device(own, self.dtype), jnp.asarray(self.model.l2, self.dtype)
         schedule = self.plan.training.batch_schedule
         return Data(*held, l2, schedule, first=self.number)
 

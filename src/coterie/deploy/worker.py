@@ -19,7 +19,7 @@ from coterie.data.federation import Federation
 from coterie.deploy import programs
 from coterie.deploy.plan import Plan
 from coterie.deploy.setup import Setup
-from coterie.engine.evaluate import hold, score_models
+from coterie.engine.evaluate import score_models, to_device
 from coterie.engine.exchange.base import Turn
 from coterie.engine.setting import ClientState, Spec
 
@@ -64,7 +64,7 @@ class Worker(Setup):
         super().__init__(plan, number, data.train)
         splits = {"validation": data.validation, "test": data.test}
         with self.precision():
-            self.held = {n: hold(s, self.dtype) for n, s in splits.items() if len(s)}
+            self.splits = {n: to_device(s, self.dtype) for n, s in splits.items() if len(s)}
         self.works: Spec = self.spec
         """The spec of its local work."""
         if loader is not None:
@@ -120,11 +120,11 @@ class Worker(Setup):
         """How these models do on this client's own data: `test/personal` → accuracy (or negated
         squared error), and the losses.
         """
-        if not self.held:
+        if not self.splits:
             return {}
         models, views = self.models(received, own, t), self.method.model_views
         out = {}
-        for split, held in self.held.items():
+        for split, held in self.splits.items():
             stacked = [models[view].map(lambda leaf: leaf[None]) for view in views]
             loss, score = score_models(self.spec, stacked, held)
             for i, view in enumerate(views):

@@ -23,7 +23,7 @@ from coterie.core.typing import Array, PyTree, Scalar
 from coterie.core.vector import Vector
 from coterie.coupling.graph import Graph
 from coterie.data.federation import Federation
-from coterie.engine.evaluate import Scores, hold, score_models
+from coterie.engine.evaluate import Scores, score_models, to_device
 from coterie.engine.exchange import exchange_of
 from coterie.engine.exchange.base import Offer
 from coterie.engine.prepare import data_of
@@ -118,7 +118,7 @@ def adapt(
     with sim.precision():
         dtype = jnp.dtype(sim.training.precision)
         old, first = sim.setting.data, sim.spec.clients
-        data = data_of(hold(newcomers.train, dtype), old.l2, old.batch_schedule)
+        data = data_of(to_device(newcomers.train, dtype), old.l2, old.batch_schedule)
         method = sim.method.for_newcomers(newcomers.shape.largest)
         setting = sim.setting._replace(method=method, data=data._replace(first=first))
         if sim.graph is not None and weights is None:
@@ -130,7 +130,7 @@ def adapt(
         models = {view: v.map(np.asarray) for view, v in models.items()}
         _check_finite(sim, models, rounds)
         views = [models[view] for view in method.model_views]
-        scores = score_models(spec, views, hold(newcomers.test, dtype))
+        scores = score_models(spec, views, to_device(newcomers.test, dtype))
         return Adapted(models, scores)
 
 

@@ -23,7 +23,7 @@ TILE = 64
 """Samples a client looks at at once."""
 
 
-class Held(NamedTuple):
+class DeviceSplit(NamedTuple):
     """A split on the device."""
 
     x: Any
@@ -41,7 +41,7 @@ class Scores(NamedTuple):
     score: NDArray[np.float64]
 
 
-def hold(split: Split, dtype: Any) -> Held:
+def to_device(split: Split, dtype: Any) -> DeviceSplit:
     y = (
         split.y.astype(dtype)
         if np.issubdtype(split.y.dtype, np.floating)
@@ -50,7 +50,7 @@ def hold(split: Split, dtype: Any) -> Held:
     x = split.x.astype(dtype)
     if not len(x):  # nothing to look at, but shapes must be there
         x, y = np.zeros((1, *x.shape[1:]), dtype), np.zeros((1, *y.shape[1:]), y.dtype)
-    return Held(
+    return DeviceSplit(
         jnp.asarray(x),
         jnp.asarray(y),
         jnp.asarray(split.offsets[:-1], jnp.int32),
@@ -58,7 +58,9 @@ def hold(split: Split, dtype: Any) -> Held:
     )
 
 
-def _scores(learner: Learner, models: Sequence[Vector], held: Held, client: Any) -> tuple[Any, Any]:
+def _scores(
+    learner: Learner, models: Sequence[Vector], held: DeviceSplit, client: Any
+) -> tuple[Any, Any]:
     """Mean loss and score of a client's models on its samples, a tile at a time."""
     start, size = held.start[client], held.size[client]
 
@@ -80,13 +82,13 @@ def _scores(learner: Learner, models: Sequence[Vector], held: Held, client: Any)
 
 
 @partial(jax.jit, static_argnums=(0,))
-def _score_all(learner: Learner, models: Sequence[Vector], held: Held) -> tuple[Any, Any]:
+def _score_all(learner: Learner, models: Sequence[Vector], held: DeviceSplit) -> tuple[Any, Any]:
     return jax.vmap(lambda client, models: _scores(learner, models, held, client))(
         jnp.arange(len(held.size)), models
     )
 
 
-def score_models(spec: Spec, models: Sequence[Vector], held: Held) -> Scores:
+def score_models(spec: Spec, models: Sequence[Vector], held: DeviceSplit) -> Scores:
     """Scores of given models, stacked over the clients of a split."""
     loss, score = _score_all(spec.learner, models, held)
     empty = np.asarray(held.size) == 0
@@ -94,7 +96,12 @@ def score_models(spec: Spec, models: Sequence[Vector], held: Held) -> Scores:
 
 
 def _chunk(
-    spec: Spec, setting: Setting, hub: HubState, held: Held, some: tuple[Any, ClientState], t: Any
+    spec: Spec,
+    setting: Setting,
+    hub: HubState,
+    held: DeviceSplit,
+    some: tuple[Any, ClientState],
+    t: Any,
 ) -> tuple[Any, Any]:
     now, exchange = Round(spec, setting, t), exchange_of(setting.method)
     said = exchange.speak(now, hub)
@@ -111,7 +118,7 @@ def _chunk(
 compiled_chunk = jax.jit(_chunk, static_argnames="spec")
 
 
-def evaluate(now: Round, hub: HubState, store: Store, held: Held, at_once: int) -> Scores:
+def evaluate(now: Round, hub: HubState, store: Store, held: DeviceSplit, at_once: int) -> Scores:
     """Scores of all clients; clients with alike amounts of samples are evaluated side by side."""
     spec, setting, n = now.spec, now.setting, now.spec.clients
     order = np.argsort(np.asarray(held.size), kind="stable")

@@ -9,12 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.adversary import Attack, Threat, draw_liars
+from coterie.adversary import Attack, Threat, draw_malicious
 from coterie.core.errors import InvalidInput
 from coterie.core.typing import Array, Scalar
 from coterie.coupling.graph import Graph
 from coterie.data.federation import Federation
-from coterie.engine.evaluate import Held, hold
+from coterie.engine.evaluate import DeviceSplit, to_device
 from coterie.engine.exchange import exchange_of
 from coterie.engine.setting import Coupled, Data, Spec
 from coterie.engine.side_by_side import side_by_side
@@ -45,14 +45,14 @@ def spec_of(method: Method, model: Model, fed: Federation, options: Training, co
     return Spec(learner, n, cohort, min(at_once, trainers), sort_by_work=uneven)
 
 
-def held_splits(fed: Federation, dtype: Any, train: Held | None) -> dict[str, Held]:
+def held_splits(fed: Federation, dtype: Any, train: DeviceSplit | None) -> dict[str, DeviceSplit]:
     """What models are scored on."""
     splits = {"validation": fed.validation, "test": fed.test}
-    held = {name: hold(split, dtype) for name, split in splits.items() if len(split)}
+    held = {name: to_device(split, dtype) for name, split in splits.items() if len(split)}
     return held if train is None else held | {"train": train}
 
 
-def data_of(held: Held, l2: Scalar, batch_schedule: Any, *, pooled: bool = False) -> Data:
+def data_of(held: DeviceSplit, l2: Scalar, batch_schedule: Any, *, pooled: bool = False) -> Data:
     """Training data as rounds see it; pooled, every client has everybody's."""
     start, size = held.start, held.size
     if pooled:
@@ -61,12 +61,12 @@ def data_of(held: Held, l2: Scalar, batch_schedule: Any, *, pooled: bool = False
     return Data(held.x, held.y, start, size, l2, batch_schedule)
 
 
-def liars(attack: Attack | None, fed: Federation, seed: int) -> NDArray[np.bool_]:
+def malicious(attack: Attack | None, fed: Federation, seed: int) -> NDArray[np.bool_]:
     """Who lies."""
     n = fed.clients
     if attack is None:
         return np.zeros(n, bool)
-    drawn = draw_liars(seed, n, attack.fraction)
+    drawn = draw_malicious(seed, n, attack.fraction)
     if drawn.all():
         raise InvalidInput(
             f"attack.fraction is {attack.fraction:g}, but must leave at least 1 of {n} clients"
@@ -78,7 +78,7 @@ def liars(attack: Attack | None, fed: Federation, seed: int) -> NDArray[np.bool_
 def threat(
     attack: Attack | None, lie: NDArray[np.bool_], fed: Federation, seed: int
 ) -> tuple[Threat | None, Array | None]:
-    """The attack on a run, and the targets that liars train on where it is on data."""
+    """The attack on a run, and the targets that malicious clients train on where it is on data."""
     if attack is None:
         return None, None
     if not attack.on_data:

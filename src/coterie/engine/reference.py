@@ -70,7 +70,7 @@ class Reference(Slow):
         lies = self.attack is not None and self.attack.on_data and bool(self.attack.active(self.t))
         y = self.lied_y if lies else self.y
         step: Step = local_of_one(self.method, received, self.own[k], self._objective(k, y))
-        if not self.liars[k] and not finite((step.message, step.memory)):
+        if not self.malicious[k] and not finite((step.message, step.state)):
             self._diverged([k])
         return step
 
@@ -86,7 +86,7 @@ class Reference(Slow):
     def _lonely_round(self) -> None:
         for k in self._trainers(self.sampled()):
             step = self._local(k, ())
-            self.own[k] = step.memory
+            self.own[k] = step.state
             self.ledger.add(self.t, np.array([k]), 0, 0, int(step.gradients))
 
     def _pooled_round(self) -> None:
@@ -118,7 +118,7 @@ class Reference(Slow):
                 out = Outgoing(method.broadcast(self.hub, k), key=down_key(self.seed, t, k), t=t)
                 received, down[k] = self.down[k].carry(out)
             step, up = self._local(k, received), 0
-            messages[k], self.own[k] = step.message, step.memory
+            messages[k], self.own[k] = step.message, step.state
             if k in sampled and bool(step.sent):
                 near = method.reference(received, step.message)
                 out = Outgoing(step.message, near, up_key(self.seed, t, k), t)
@@ -162,7 +162,7 @@ class Reference(Slow):
         """What is heard of these clients: what they said or lies, without what is not finite."""
         if self.attack is None or not messages:
             return messages, clients
-        lie = jnp.asarray(self.liars[clients])
+        lie = jnp.asarray(self.malicious[clients])
         told = self.attack.apply(stack(messages), lie, self.seed, self.t)
         each = [jax.tree.map(lambda leaf: leaf[i], told) for i in range(len(clients))]  # noqa: B023
         kept = [(m, k) for m, k in zip(each, clients, strict=True) if finite(m)]
@@ -173,11 +173,11 @@ class Reference(Slow):
         messages, gradients, up = {}, {}, {}
         for k in sampled:
             step = self._local(k, ())
-            self.own[k], gradients[k] = step.memory, int(step.gradients)
+            self.own[k], gradients[k] = step.state, int(step.gradients)
             out = Outgoing(step.message, key=up_key(self.seed, t, k), t=t)
             messages[k], up[k] = self.up[k].carry(out)
         heard = self._neighbourhood(messages)
-        itself = self.channel.takes_turns and not method.hub_between
+        itself = self.channel.cyclic and not method.hub_between
         pulls = {}
         for k in sampled:
             own = method.message(self.own[k]) if itself else messages[k]
@@ -189,7 +189,7 @@ class Reference(Slow):
                 pull, down = self.down[k].carry(Outgoing(pull, near, key, t, total))
                 self.up[k].follow(method.moved(messages[k], pull, t))
             self.own[k] = method.absorb(self.own[k], pull, t)
-            if not self.liars[k] and not finite(self.own[k]):
+            if not self.malicious[k] and not finite(self.own[k]):
                 self._diverged([k])
             if method.hub_between:
                 self.ledger.add(t, np.array([k]), up[k], down, gradients[k])
@@ -217,8 +217,8 @@ class Reference(Slow):
             last = self.method.message(self.own[k])
             if wire.sender.kind.copies:
                 last = link.shaped(wire.receiver.public.copy, last)
-            if self.attack is not None and self.liars[k]:
-                seen = stack([messages[m] for m in said]), jnp.asarray(self.liars[said])
+            if self.attack is not None and self.malicious[k]:
+                seen = stack([messages[m] for m in said]), jnp.asarray(self.malicious[said])
                 last = self.attack.stale(last, k, seen, self.seed, self.t)
             if finite(last):
                 heard[k] = last

@@ -46,9 +46,9 @@ class Roll:
             out[:, clients] = found
         return Scores(*wide)
 
-    def scored(self, split: str, liars: NDArray[np.bool_]) -> NDArray[np.int64]:
+    def scored(self, split: str, malicious: NDArray[np.bool_]) -> NDArray[np.int64]:
         """How many samples of each client a split's scores are over; 0 for those that have none
-        there. `liars` are among the members.
+        there. `malicious` are among the members.
         """
         everybody = self.everybody
         splits = {"train": everybody.train, "validation": everybody.validation}
@@ -57,4 +57,4 @@ class Roll:
         there = np.isin(numbers, self.held_out)
         if split == "newcomers":
             return np.where(there, sizes, 0)
-        return np.where(there | np.isin(numbers, self.members[liars]), 0, sizes)
+        return np.where(there | np.isin(numbers, self.members[malicious]), 0, sizes)

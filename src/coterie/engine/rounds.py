@@ -72,7 +72,7 @@ def round_cohort(spec: Spec, seed: Scalar, t: Scalar) -> Array:
     """The clients sampled in round t, sorted."""
     if spec.cohort == spec.clients:
         return jnp.arange(spec.clients)
-    key = randomness.stream(seed, Role.COHORT)
+    key = randomness.role_key(seed, Role.COHORT)
     return randomness.cohort(key, t, spec.clients, spec.cohort)
 
 

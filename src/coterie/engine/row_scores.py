@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.engine.evaluate import TILE, Held
+from coterie.engine.evaluate import TILE, DeviceSplit
 from coterie.engine.exchange import exchange_of
 from coterie.engine.setting import ClientState, HubState, Round, Setting, Spec
 
@@ -43,7 +43,7 @@ def _score_tiles(
     spec: Spec,
     setting: Setting,
     hub: HubState,
-    held: Held,
+    held: DeviceSplit,
     some: tuple[_Tiles, ClientState],
     t: Any,
 ) -> Any:
@@ -67,10 +67,10 @@ _compiled = jax.jit(_score_tiles, static_argnames="spec")
 
 def row_scores(simulator: Simulator) -> RowScores | None:
     """Of all clients that train and are honest; None without test data."""
-    held = simulator.held.get("test")
+    held = simulator.splits.get("test")
     if held is None:
         return None
-    size = np.where(simulator.liars, 0, np.asarray(held.size, np.int64))
+    size = np.where(simulator.malicious, 0, np.asarray(held.size, np.int64))
     tiles_of = -(-size // TILE)
     client = np.repeat(np.arange(len(size)), tiles_of)
     begun = np.cumsum(tiles_of) - tiles_of

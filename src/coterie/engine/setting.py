@@ -73,7 +73,9 @@ class Setting(NamedTuple):
     seed: Scalar
 
     def poisoned(self, t: Scalar) -> Setting:
-        """The setting of round t: under an attack on data, liars train on other targets."""
+        """The setting of round t: under an attack on data, malicious clients train on other
+        targets.
+        """
         if self.threat is None or self.data.lying_y is None:
             return self
         active = self.threat.attack.active(t)
@@ -152,7 +154,9 @@ class Log(NamedTuple):
     """Bytes of what the hub encoded for each."""
     hub_finite: Array
     unsent: Array
-    """Whether each one's message held NaN or infinity and counts as not sent (liars' only)."""
+    """Whether each one's message held NaN or infinity and counts as not sent (malicious
+    clients' only).
+    """
 
 
 class Round(NamedTuple):
@@ -188,8 +192,8 @@ class Round(NamedTuple):
             y=data.y,
             start=data.start[place],
             size=data.size[place],
-            key=per_client(randomness.stream(seed, Role.BATCH), self.t, client),
-            private_key=per_client(randomness.stream(seed, Role.METHOD), self.t, client),
+            key=per_client(randomness.role_key(seed, Role.BATCH), self.t, client),
+            private_key=per_client(randomness.role_key(seed, Role.METHOD), self.t, client),
             t=self.t,
             l2=data.l2,
             batch_schedule=data.batch_schedule,

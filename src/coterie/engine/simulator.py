@@ -21,9 +21,9 @@ from coterie.channel import PLAIN, Channel
 from coterie.channel.codec import size_of
 from coterie.channel.link import HEADER
 from coterie.core.errors import Diverged
-from coterie.core.ledger import Hearing, Ledger
+from coterie.core.ledger import BroadcastAccount, Ledger
 from coterie.core.options import check_rounds
-from coterie.core.randomness import Role, stream
+from coterie.core.randomness import Role, role_key
 from coterie.core.vector import Vector
 from coterie.coupling.graph import Graph, complete
 from coterie.data.federation import Federation
@@ -39,7 +39,7 @@ from coterie.engine.arguments import (
     check_batch,
 )
 from coterie.engine.check import check
-from coterie.engine.evaluate import Scores, evaluate, hold
+from coterie.engine.evaluate import Scores, evaluate, to_device
 from coterie.engine.exchange import exchange_of
 from coterie.engine.exchange.base import Accounts
 from coterie.engine.roll import Roll
@@ -117,15 +117,15 @@ class Simulator:
     def _prepare(self, asked: Method, channel: Channel, cohort: int, folder: Path | None) -> None:
         fed, options = self.federation, self.training
         dtype = jnp.dtype(options.precision)
-        key = stream(self.seed, Role.INIT)
+        key = role_key(self.seed, Role.INIT)
         self.template = self.model.vector(key).map(lambda leaf: leaf.astype(dtype))
-        method = asked.bind(self.template, stream(self.seed, Role.PROJECTION), fed.shape)
+        method = asked.bind(self.template, role_key(self.seed, Role.PROJECTION), fed.shape)
         self.spec = prepare.spec_of(method, self.model, fed, options, cohort)
-        self.liars = prepare.liars(self.attack, fed, self.seed)
-        held = hold(fed.train, dtype)
+        self.malicious = prepare.malicious(self.attack, fed, self.seed)
+        held = to_device(fed.train, dtype)
         l2 = jnp.asarray(self.model.l2, dtype)
         data = prepare.data_of(held, l2, options.batch_schedule, pooled=self.exchange.pooled)
-        threat, lying_y = prepare.threat(self.attack, self.liars, fed, self.seed)
+        threat, lying_y = prepare.threat(self.attack, self.malicious, fed, self.seed)
         data = data._replace(lying_y=lying_y)
         graph = prepare.coupled(self.graph, dtype)
         self.setting = Setting(method, channel, threat, data, graph, self.seed)
@@ -135,12 +135,14 @@ class Simulator:
         row = self.exchange.open_client(now, self.hub_state, self.template)
         path = folder / "store.scratch" if folder is not None else None
         self.store = make_store(options.store, fed.clients, row, path)
-        self.held = prepare.held_splits(fed, dtype, train=held if options.train_metrics else None)
+        self.splits = prepare.held_splits(fed, dtype, train=held if options.train_metrics else None)
         self.ledger = Ledger(fed.clients)
         self.unsent = 0
-        """Messages with NaN or infinity so far, which counted as not sent (liars' only)."""
+        """Messages with NaN or infinity so far, which counted as not sent (malicious clients'
+        only).
+        """
         self.dirty = np.zeros(fed.clients, bool)
-        self.hearing = Hearing(fed.clients)
+        self.hearing = BroadcastAccount(fed.clients)
         self._seconds_per_round = 0.0
 
     def now(self) -> Round:
@@ -338,10 +340,10 @@ class Simulator:
         with self.precision():
             scores = {
                 name: evaluate(self.now(), self.hub_state, self.store, held, at_once)
-                for name, held in self.held.items()
+                for name, held in self.splits.items()
             }
-        if self.liars.any():  # what liars reach is nobody's concern
-            blank = lambda found: Scores(*(np.where(self.liars, np.nan, a) for a in found))
+        if self.malicious.any():  # what malicious clients reach is nobody's concern
+            blank = lambda found: Scores(*(np.where(self.malicious, np.nan, a) for a in found))
             scores = {name: blank(found) for name, found in scores.items()}
         if len(self.held_out):
             scores = {name: self.roll.among_all(s, self.members) for name, s in scores.items()}
@@ -359,7 +361,7 @@ class Simulator:
         """How many samples of each client a split's scores are over; 0 for those that have none
         there.
         """
-        return self.roll.scored(split, self.liars)
+        return self.roll.scored(split, self.malicious)
 
     def place(self, client: int) -> int:
         """Where a client stands among those that train."""

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.adversary import Attack, draw_liars
+from coterie.adversary import Attack, draw_malicious
 from coterie.channel import PLAIN, Channel, get_channel, link
 from coterie.channel.ends import Receiver, Sender
 from coterie.channel.link import Outgoing
@@ -23,7 +23,7 @@ from coterie.core.randomness import (
     cohort,
     down_key,
     per_client,
-    stream,
+    role_key,
 )
 from coterie.core.typing import PyTree
 from coterie.core.vector import Vector
@@ -127,9 +127,9 @@ class Slow:
         self.graph = None
         if isinstance(asked, GraphMethod):
             self.graph = (complete(self.n) if graph is None else graph).check_size(self.n)
-        self.liars = np.zeros(self.n, bool)
+        self.malicious = np.zeros(self.n, bool)
         if attack is not None:
-            self.liars = draw_liars(self.seed, self.n, attack.fraction)
+            self.malicious = draw_malicious(self.seed, self.n, attack.fraction)
         with self.precision():
             self._prepare(asked, build_model(model, federation.shape))
 
@@ -141,9 +141,9 @@ class Slow:
     def _prepare(self, asked: Method, model: Model) -> None:
         fed, options = self.federation, self.training
         self.dtype = jnp.dtype(options.precision)
-        init = model.vector(stream(self.seed, Role.INIT))
+        init = model.vector(role_key(self.seed, Role.INIT))
         self.template = init.map(lambda leaf: leaf.astype(self.dtype))
-        key = stream(self.seed, Role.PROJECTION)
+        key = role_key(self.seed, Role.PROJECTION)
         bound: Any = asked.bind(self.template, key, fed.shape)
         self.method = bound
         self.pooled = isinstance(asked, PooledMethod)
@@ -157,7 +157,7 @@ class Slow:
         self.lied_y = self.y
         if self.attack is not None and self.attack.on_data:
             y = np.array(self.y)
-            for k in np.flatnonzero(self.liars):
+            for k in np.flatnonzero(self.malicious):
                 rows = slice(int(fed.train.offsets[k]), int(fed.train.offsets[k + 1]))
                 rng = np.random.default_rng([self.seed, int(k), 0xBAD])
                 y[rows] = self.attack.poisoned(y[rows], fed.classes, rng)
@@ -197,7 +197,7 @@ class Slow:
         self.said, self.heard = 0, [0] * self.n
 
     def _objective(self, k: int, y: Any) -> Objective:
-        train, keys = self.federation.train, lambda role: stream(self.seed, role)
+        train, keys = self.federation.train, lambda role: role_key(self.seed, role)
         return Objective(
             learner=self.learner,
             x=self.x,
@@ -215,7 +215,7 @@ class Slow:
         """The clients of this round's cohort."""
         if self.sampled_per_round == self.n:
             return list(range(self.n))
-        key = stream(self.seed, Role.COHORT)
+        key = role_key(self.seed, Role.COHORT)
         drawn = cohort(key, self.t, self.n, self.sampled_per_round)
         return [int(k) for k in np.asarray(drawn)]
 
@@ -258,7 +258,7 @@ class Slow:
         x, y = (np.asarray(a) for a in self._arrays(split))
         for k in range(self.n):
             rows = slice(int(split.offsets[k]), int(split.offsets[k + 1]))
-            if rows.start == rows.stop or self.liars[k]:
+            if rows.start == rows.stop or self.malicious[k]:
                 continue
             models = self.models(k)
             for i, view in enumerate(views):

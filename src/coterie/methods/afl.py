@@ -17,7 +17,7 @@ from coterie.methods.star import Averaging, Cohort, beta_mix
 from coterie.models.objective import Objective
 
 
-class Hub(NamedTuple):
+class AFLHubState(NamedTuple):
     """The model, and the weight of every client, by its number."""
 
     model: Vector
@@ -84,27 +84,27 @@ class AFL(Averaging, LocalSGD):
     def bind(self, template: Vector, key: Any, shape: ProblemShape) -> Self:
         return dataclasses.replace(self, clients=shape.clients)
 
-    def hub_init(self, template: Vector) -> Hub:
-        return Hub(template, jnp.full(self.clients, 1 / self.clients, template.dtype))
+    def hub_init(self, template: Vector) -> AFLHubState:
+        return AFLHubState(template, jnp.full(self.clients, 1 / self.clients, template.dtype))
 
-    def broadcast(self, hub: Hub, client: Any) -> Vector:
+    def broadcast(self, hub: AFLHubState, client: Any) -> Vector:
         return hub.model
 
-    def local(self, received: Vector, memory: Any, objective: Objective) -> Step:
+    def local(self, received: Vector, state: Any, objective: Objective) -> Step:
         w, gradients = self.sgd(received, objective)
         return Step(Message(w, objective.loss(received, objective.batch(0))), (), gradients)
 
     def reference(self, received: Vector, message: Message) -> Message:
         return Message(received, jnp.zeros_like(message.loss))
 
-    def merge(self, hub: Hub, messages: Message, cohort: Cohort, t: Any) -> Hub:
+    def merge(self, hub: AFLHubState, messages: Message, cohort: Cohort, t: Any) -> AFLHubState:
         weights = hub.weights[cohort.ids]
         counted = cohort._replace(weights=jnp.where(jnp.sum(weights) > 0, weights, 1))
         model = beta_mix(
-            hub.model, self.centre(hub.model, messages.model, counted, t), at(self.beta, t)
+            hub.model, self.aggregate(hub.model, messages.model, counted, t), at(self.beta, t)
         )
         losses = jnp.zeros_like(hub.weights).at[cohort.ids].set(messages.loss)
-        return Hub(model, onto_simplex(hub.weights + at(self.weight_lr, t) * losses))
+        return AFLHubState(model, onto_simplex(hub.weights + at(self.weight_lr, t) * losses))
 
-    def models(self, received: Vector, memory: Any, objective: Objective) -> dict[str, Vector]:
+    def models(self, received: Vector, state: Any, objective: Objective) -> dict[str, Vector]:
         return {"global": received}

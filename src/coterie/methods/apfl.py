@@ -16,7 +16,7 @@ from coterie.methods.star import Averaging
 from coterie.models.objective import Objective
 
 
-class Memory(NamedTuple):
+class APFLState(NamedTuple):
     """What a client keeps: v_k, and its own α_k when that is learnt."""
 
     v: Vector
@@ -87,34 +87,34 @@ class APFL(Averaging, LocalSGD):
     def hub_init(self, template: Vector) -> Vector:
         return template
 
-    def client_init(self, template: Vector) -> Memory:
-        return Memory(
+    def client_init(self, template: Vector) -> APFLState:
+        return APFLState(
             template, jnp.asarray(at(self.alpha, 0), template.dtype) if self.adapt else None
         )
 
-    def local(self, received: Vector, memory: Memory, objective: Objective) -> Step:
+    def local(self, received: Vector, state: APFLState, objective: Objective) -> Step:
         lr = at(self.lr, objective.t)
         steps = self.steps(objective)
 
-        def step(i: Any, state: tuple[Vector, Memory]) -> tuple[Vector, Memory]:
+        def step(i: Any, state: tuple[Vector, APFLState]) -> tuple[Vector, APFLState]:
             w, (v, own) = state
             alpha = self.weight(own, objective.t)
             batch = objective.batch(i)
             mixed = objective.gradient(mix(alpha, v, w), batch)
             if self.adapt:
                 own = jnp.clip(alpha - lr * inner_product(v - w, mixed), 0.0, 1.0)
-            return w - lr * objective.gradient(w, batch), Memory(v - lr * alpha * mixed, own)
+            return w - lr * objective.gradient(w, batch), APFLState(v - lr * alpha * mixed, own)
 
-        w, memory = jax.lax.fori_loop(0, steps, step, (received, memory))
-        return Step(w, memory, 2 * steps)
+        w, state = jax.lax.fori_loop(0, steps, step, (received, state))
+        return Step(w, state, 2 * steps)
 
     def weight(self, own: Any, t: Any) -> Any:
         """α of this client in round t."""
         return own if self.adapt else at(self.alpha, t)
 
-    def models(self, received: Vector, memory: Memory, objective: Objective) -> dict[str, Vector]:
+    def models(self, received: Vector, state: APFLState, objective: Objective) -> dict[str, Vector]:
         return {
-            "personal": mix(self.weight(memory.alpha, objective.t), memory.v, received),
+            "personal": mix(self.weight(state.alpha, objective.t), state.v, received),
             "global": received,
         }
 

@@ -37,7 +37,7 @@ class Step(NamedTuple):
     """
 
     message: Any
-    memory: Any
+    state: Any
     gradients: Any
     sent: Any = True
 
@@ -91,11 +91,11 @@ class Method(Options):
         """What a client keeps for ever; all clients start alike."""
         return ()
 
-    def local(self, received: Any, memory: Any, objective: Objective) -> Step:
+    def local(self, received: Any, state: Any, objective: Objective) -> Step:
         """On the client: what it does between receiving and sending."""
         raise NotImplementedError
 
-    def models(self, received: Any, memory: Any, objective: Objective) -> dict[str, Vector]:
+    def models(self, received: Any, state: Any, objective: Objective) -> dict[str, Vector]:
         """The models of a client, by the names in `views`.
 
         `objective` gives training data to methods that adapt.

@@ -69,15 +69,15 @@ class Ditto(FedAvg):
     def client_init(self, template: Vector) -> Vector:
         return template
 
-    def local(self, received: Vector, memory: Vector, objective: Objective) -> Step:
+    def local(self, received: Vector, state: Vector, objective: Objective) -> Step:
         t = objective.t
         w, gradients = self.sgd(received, objective)
         steps = self.P * objective.steps_per_epoch if self.local_epochs else self.P
-        x = held_sgd(memory, received, at(self.lam, t), at(self.personal_lr, t), steps, objective)
+        x = held_sgd(state, received, at(self.lam, t), at(self.personal_lr, t), steps, objective)
         return Step(w, x, gradients + steps)
 
-    def models(self, received: Vector, memory: Vector, objective: Objective) -> dict[str, Vector]:
-        return {"personal": memory, "global": received}
+    def models(self, received: Vector, state: Vector, objective: Objective) -> dict[str, Vector]:
+        return {"personal": state, "global": received}
 
     def work(self) -> Work:
         total = self.R + self.P

@@ -63,7 +63,7 @@ class FedProx(FedAvg):
         0.1, "how strongly the local model is held to the received one", symbol="μ", low=0
     )
 
-    def local(self, received: Vector, memory: Any, objective: Objective) -> Step:
+    def local(self, received: Vector, state: Any, objective: Objective) -> Step:
         t = objective.t
         steps = self.steps(objective)
         return Step(

@@ -42,9 +42,9 @@ class FedPer(SplitModel):
     personal; a model with a single array is shared as a whole, which is FedAvg.
     """
 
-    def local(self, received: Vector, memory: Vector, objective: Objective) -> Step:
-        x, gradients = self.sgd(join(received, memory), objective)
-        return Step(like(received, x), like(memory, x), gradients)
+    def local(self, received: Vector, state: Vector, objective: Objective) -> Step:
+        x, gradients = self.sgd(join(received, state), objective)
+        return Step(like(received, x), like(state, x), gradients)
 
 
 @method(
@@ -97,7 +97,7 @@ class FedRep(SplitModel):
         choices=("uniform", "samples"),
     )
 
-    def local(self, received: Vector, memory: Vector, objective: Objective) -> Step:
+    def local(self, received: Vector, state: Vector, objective: Objective) -> Step:
         lr = at(self.lr, objective.t)
         head_lr = lr if self.head_lr is None else at(self.head_lr, objective.t)
         unit = objective.steps_per_epoch if self.local_epochs else 1
@@ -108,7 +108,7 @@ class FedRep(SplitModel):
                 head, objective.gradient(join(received, head), objective.batch(i))
             )
 
-        head = jax.lax.fori_loop(0, first, head_step, memory)
+        head = jax.lax.fori_loop(0, first, head_step, state)
 
         def body_step(i: int, body: Vector) -> Vector:
             return body - lr * like(body, objective.gradient(join(body, head), objective.batch(i)))

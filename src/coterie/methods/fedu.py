@@ -39,7 +39,7 @@ class Laplacian(GraphMethod, LocalSGD):
 
     mixing: str = option(
         "sum",
-        "how neighbours pull: all of them, or made robust against liars among them",
+        "how neighbours pull: all of them, or made robust against Byzantine ones among them",
         choices=("sum", "median", "trimmed", "clipping"),
     )
     trim: float = option(
@@ -57,12 +57,12 @@ class Laplacian(GraphMethod, LocalSGD):
     def client_init(self, template: Vector) -> Vector:
         return template
 
-    def local(self, received: Any, memory: Vector, objective: Objective) -> Step:
-        x, gradients = self.sgd(memory, objective)
+    def local(self, received: Any, state: Vector, objective: Objective) -> Step:
+        x, gradients = self.sgd(state, objective)
         return Step(self.message(x), x, gradients)
 
-    def message(self, memory: Vector) -> Any:
-        return memory
+    def message(self, state: Vector) -> Any:
+        return state
 
     def pull(self, own: Any, messages: Any, weights: Any) -> Any:
         if self.mixing == "sum":
@@ -98,8 +98,8 @@ class Laplacian(GraphMethod, LocalSGD):
     def pulls_linearly(self) -> bool:
         return self.exponent == 2 and self.mixing == "sum"
 
-    def absorb(self, memory: Vector, pull: Any, t: Any) -> Vector:
-        return memory - self.mixing_step(t) * pull
+    def absorb(self, state: Vector, pull: Any, t: Any) -> Vector:
+        return state - self.mixing_step(t) * pull
 
     def moved(self, message: Any, pull: Any, t: Any) -> Any:
         return message - self.mixing_step(t) * pull
@@ -109,8 +109,8 @@ class Laplacian(GraphMethod, LocalSGD):
         mean: Vector = merges.weighted_mean(messages, weights)
         return mean
 
-    def models(self, received: Any, memory: Vector, objective: Objective) -> dict[str, Vector]:
-        return {"personal": memory}
+    def models(self, received: Any, state: Vector, objective: Objective) -> dict[str, Vector]:
+        return {"personal": state}
 
     def stiffness(self, template: Vector) -> float:
         """By how much the penalty's gradient can grow per unit of difference, relative to ½‖·‖²."""

@@ -16,7 +16,7 @@ class GraphMethod(Method):
     absorb.
     """
 
-    def message(self, memory: Any) -> Any:
+    def message(self, state: Any) -> Any:
         """What a client would send now, from what it keeps."""
         raise NotImplementedError
 
@@ -34,7 +34,7 @@ class GraphMethod(Method):
         """
         return jax.tree.map(jnp.zeros_like, own)
 
-    def absorb(self, memory: Any, pull: Any, t: Any) -> Any:
+    def absorb(self, state: Any, pull: Any, t: Any) -> Any:
         """On the client: move by the pull."""
         raise NotImplementedError
 

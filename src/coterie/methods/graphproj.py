@@ -59,8 +59,8 @@ class GraphProj(Subspace, Laplacian):
     def hub_between(self) -> bool:
         return self.hub
 
-    def message(self, memory: Vector) -> Any:
-        return self.drawn(memory)
+    def message(self, state: Vector) -> Any:
+        return self.drawn(state)
 
     @property
     def exponent(self) -> float:
@@ -74,8 +74,8 @@ class GraphProj(Subspace, Laplacian):
         ratio = (self.shape.size / self.drawn.dsub) ** 0.5
         return jnp.maximum(ratio * length, jnp.sqrt(self.shape.squared_norm()))
 
-    def absorb(self, memory: Vector, pull: Any, t: Any) -> Vector:
-        return memory - self.mixing_step(t) * self.drawn.back(pull, memory)
+    def absorb(self, state: Vector, pull: Any, t: Any) -> Vector:
+        return state - self.mixing_step(t) * self.drawn.back(pull, state)
 
     def moved(self, message: Any, pull: Any, t: Any) -> Any:
         return message - self.mixing_step(t) * self.drawn(self.drawn.back(pull, self.shape))

@@ -92,7 +92,7 @@ class L2GD(Averaging, LocalSGD):
             x - mean
         )
 
-    def local(self, received: Vector, memory: Vector, objective: Objective) -> Step:
+    def local(self, received: Vector, state: Vector, objective: Objective) -> Step:
         lr, steps = at(self.lr, objective.t), self.steps(objective)
         if self.coin:
             # Tails before the first head: ⌊log U / log(1 − p)⌋, with 1 − p = R/(R + 1).
@@ -101,11 +101,11 @@ class L2GD(Averaging, LocalSGD):
                 jnp.log(u) / jnp.log(self.local_steps / (self.local_steps + 1.0))
             ).astype(jnp.int32)
         step = lambda i, x: x - lr * objective.gradient(x, objective.batch(i))
-        x = jax.lax.fori_loop(0, steps, step, self.pulled(memory, received, objective))
+        x = jax.lax.fori_loop(0, steps, step, self.pulled(state, received, objective))
         return Step(x, x, steps)
 
-    def models(self, received: Vector, memory: Vector, objective: Objective) -> dict[str, Vector]:
-        return {"personal": self.pulled(memory, received, objective)}
+    def models(self, received: Vector, state: Vector, objective: Objective) -> dict[str, Vector]:
+        return {"personal": self.pulled(state, received, objective)}
 
     def conditions(self, template: Vector, laplacian_norm: float) -> list[Condition]:
         value = rate(self.lr) * self.R * rate(self.lam)

@@ -48,6 +48,6 @@ class LGFedAvg(SplitModel):
 
     last_is_shared: ClassVar[bool] = True
 
-    def local(self, received: Vector, memory: Vector, objective: Objective) -> Step:
-        x, gradients = self.sgd(join(received, memory), objective)
-        return Step(like(received, x), like(memory, x), gradients)
+    def local(self, received: Vector, state: Vector, objective: Objective) -> Step:
+        x, gradients = self.sgd(join(received, state), objective)
+        return Step(like(received, x), like(state, x), gradients)

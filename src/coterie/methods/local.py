@@ -36,12 +36,12 @@ class Local(LocalSGD):
     def client_init(self, template: Vector) -> Vector:
         return template
 
-    def local(self, received: Any, memory: Vector, objective: Objective) -> Step:
-        x, gradients = self.sgd(memory, objective)
+    def local(self, received: Any, state: Vector, objective: Objective) -> Step:
+        x, gradients = self.sgd(state, objective)
         return Step((), x, gradients)
 
-    def models(self, received: Any, memory: Vector, objective: Objective) -> dict[str, Vector]:
-        return {"personal": memory}
+    def models(self, received: Any, state: Vector, objective: Objective) -> dict[str, Vector]:
+        return {"personal": state}
 
     @property
     def trains_all(self) -> bool:

@@ -52,7 +52,7 @@ class LpProjBase(Subspace, Averaging):
     def client_init(self, template: Vector) -> Vector:
         return template
 
-    def local(self, received: Any, memory: Vector, objective: Objective) -> Step:
+    def local(self, received: Any, state: Vector, objective: Objective) -> Step:
         t = objective.t
         lam, lr, personal_lr = at(self.lam, t), at(self.lr, t), at(self.personal_lr, t)
         tolerance = None if self.tolerance is None else at(self.tolerance, t)
@@ -69,11 +69,11 @@ class LpProjBase(Subspace, Averaging):
             w = w + lr * lam * penalty.gradient(self.difference(x, w, self.p), self.p)
             return (w, x), gradients
 
-        (w, x), gradients = inner.rounds(local_round, (received, memory), self.local_rounds)
+        (w, x), gradients = inner.rounds(local_round, (received, state), self.local_rounds)
         return Step(w, x, gradients)
 
-    def models(self, received: Any, memory: Vector, objective: Objective) -> dict[str, Vector]:
-        return {"personal": memory}
+    def models(self, received: Any, state: Vector, objective: Objective) -> dict[str, Vector]:
+        return {"personal": state}
 
     @property
     def trains_all(self) -> bool:
@@ -124,7 +124,7 @@ class LpProj(LpProjBase):
 
     x_k stays on the client for ever and is warm-started from round to round. The published code
     takes its 20 inner steps on fresh batches, not on one; here a batch serves all K steps, as in
-    Alg. 1. With P = I and p = 2 it is pFedMe (with `inner_start = "memory"`).
+    Alg. 1. With P = I and p = 2 it is pFedMe (with `inner_start = "last"`).
     """
 
 

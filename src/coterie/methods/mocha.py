@@ -24,7 +24,7 @@ from coterie.methods.star import Cohort, StarMethod
 from coterie.models.objective import Objective
 
 
-class Hub(NamedTuple):
+class MochaHubState(NamedTuple):
     """V (a row per client), A⁻¹ and Ω."""
 
     v: Vector
@@ -39,7 +39,7 @@ class Received(NamedTuple):
     q: Any
 
 
-class Memory(NamedTuple):
+class MochaState(NamedTuple):
     """What a client keeps: α_i of every sample, and r, the dual variable of the model's own L2 term
     (0 without one).
     """
@@ -189,27 +189,27 @@ class Mocha(StarMethod):
             else np.eye(n) * (n if self.omega == "learn" else 1)
         )
 
-    def hub_init(self, template: Vector) -> Hub:
+    def hub_init(self, template: Vector) -> MochaHubState:
         n, omega = int(self.sizes[0]), self.relations()
         inverse = np.linalg.inv(self.lam * omega + self.decay * np.eye(n))
         dtype = template.dtype
-        return Hub(
+        return MochaHubState(
             template.map(lambda leaf: jnp.zeros((n, *leaf.shape), dtype)),
             jnp.asarray(inverse, dtype),
             jnp.asarray(omega, dtype),
         )
 
-    def client_init(self, template: Vector) -> Memory:
+    def client_init(self, template: Vector) -> MochaState:
         outputs = template.tree["w"].shape[0]
-        return Memory(
+        return MochaState(
             jnp.zeros((int(self.sizes[1]), outputs), template.dtype), template.map(jnp.zeros_like)
         )
 
-    def broadcast(self, hub: Hub, client: Any) -> Received:
+    def broadcast(self, hub: MochaHubState, client: Any) -> Received:
         row = hub.inverse[client]
         return Received(hub.v.map(lambda v: jnp.tensordot(row, v, 1)), jnp.sum(jnp.abs(row)))
 
-    def local(self, received: Received, memory: Memory, objective: Objective) -> Step:
+    def local(self, received: Received, state: MochaState, objective: Objective) -> Step:
         share, absent, order = jax.random.split(objective.private_key, 3)
         planned = self.local_epochs * objective.size
         done = jnp.ceil(
@@ -219,11 +219,11 @@ class Mocha(StarMethod):
         steps = jnp.where(present, done, 0)
         w, q = matrix(received.w), received.q
         alpha, moved = dual.ascend(
-            objective, memory.alpha, w, q, self.local_epochs, steps, order, "b" in received.w.tree
+            objective, state.alpha, w, q, self.local_epochs, steps, order, "b" in received.w.tree
         )
         # The L2 term of the model is one more block of dual coordinates, r with −r/l2 = w at the
         # optimum: its exact maximiser.
-        r = matrix(memory.shrink)
+        r = matrix(state.shrink)
         more = jnp.where(
             present, -(objective.l2 * (w + q * moved) + r) / (1.0 + objective.l2 * q), 0.0
         )
@@ -231,18 +231,18 @@ class Mocha(StarMethod):
         gradients = jnp.ceil(steps * per_epoch / objective.size - 1e-3).astype(jnp.int32)
         return Step(
             parameters(moved + more, received.w),
-            Memory(alpha, parameters(r + more, received.w)),
+            MochaState(alpha, parameters(r + more, received.w)),
             gradients,
             present,
         )
 
-    def merge(self, hub: Hub, messages: Vector, cohort: Cohort, t: Any) -> Hub:
+    def merge(self, hub: MochaHubState, messages: Vector, cohort: Cohort, t: Any) -> MochaHubState:
         hub = hub._replace(v=hub.v.map(lambda v, m: v.at[cohort.ids].add(m), messages))
         if self.omega != "learn":
             return hub
         return jax.lax.cond((t + 1) % self.omega_every == 0, self.learn, lambda h: h, hub)
 
-    def learn(self, hub: Hub) -> Hub:
+    def learn(self, hub: MochaHubState) -> MochaHubState:
         """Ω for the models that V and the old Ω give; A and Ω have the same eigenvectors."""
         v = jnp.concatenate([leaf.reshape(len(leaf), -1) for leaf in hub.v.leaves], 1)
         w = hub.inverse @ v
@@ -251,12 +251,14 @@ class Mocha(StarMethod):
         root = jnp.maximum(root, self.omega_floor * root[-1])
         sigma = jnp.where(root[-1] > 0, root / jnp.sum(root), 1.0 / len(root))
         build = lambda d: (vectors * d) @ vectors.T
-        return Hub(hub.v, build(sigma / (self.lam + self.decay * sigma)), build(1.0 / sigma))
+        return MochaHubState(
+            hub.v, build(sigma / (self.lam + self.decay * sigma)), build(1.0 / sigma)
+        )
 
     def for_newcomers(self, largest: int) -> Self:
         return dataclasses.replace(self, sizes=(self.sizes[0], largest))
 
-    def welcome(self, hub: Hub, received: Received, sent: Vector) -> Received:
+    def welcome(self, hub: MochaHubState, received: Received, sent: Vector) -> Received:
         """A newcomer k solves min f_k(w) + (λ/2)‖w − w̄‖² + (decay/2)‖w‖² with the members' mean w̄
         fixed: w = (λ w̄ + v_k)/(λ + decay).
         """
@@ -264,7 +266,9 @@ class Mocha(StarMethod):
         q = 1.0 / (self.lam + self.decay)
         return Received(q * (self.lam * mean + sent), q)
 
-    def models(self, received: Received, memory: Memory, objective: Objective) -> dict[str, Vector]:
+    def models(
+        self, received: Received, state: MochaState, objective: Objective
+    ) -> dict[str, Vector]:
         return {"personal": received.w}
 
     def work(self) -> Work:

@@ -79,7 +79,7 @@ class PerFedAvg(Averaging, LocalSGD):
             return g
         return g - alpha * jax.jvp(lambda v: objective.gradient(v, batches[2]), (w,), (g,))[1]
 
-    def local(self, received: Vector, memory: Any, objective: Objective) -> Step:
+    def local(self, received: Vector, state: Any, objective: Objective) -> Step:
         t = objective.t
         lr, alpha, batch = at(self.lr, t), at(self.adapt_lr, t), objective.batch
         steps = self.steps(objective)
@@ -93,7 +93,7 @@ class PerFedAvg(Averaging, LocalSGD):
             jax.lax.fori_loop(0, steps, step, received), (), steps * self.gradients_per_step
         )
 
-    def models(self, received: Vector, memory: Any, objective: Objective) -> dict[str, Vector]:
+    def models(self, received: Vector, state: Any, objective: Objective) -> dict[str, Vector]:
         alpha = at(self.adapt_lr, objective.t)
         adapt = lambda i, x: x - alpha * objective.gradient(x, objective.batch(i))
         return {

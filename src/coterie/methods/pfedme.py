@@ -14,7 +14,7 @@ from coterie.methods.star import Averaging
 from coterie.models.objective import Objective
 
 
-class Memory(NamedTuple):
+class PFedMeState(NamedTuple):
     """What a client keeps: θ_k, and w_{k,R} if it is to be evaluated."""
 
     theta: Vector
@@ -61,6 +61,7 @@ class PFedMe(Averaging):
     """
 
     strength: ClassVar[str] = "lam"
+    renamed_values: ClassVar[dict[str, dict[str, str]]] = {"inner_start": {"memory": "last"}}
 
     lam: Number = option(15.0, "how strongly θ_k is held to w", symbol="λ", low=0)
     lr: Number = option(0.01, "step size of w", symbol="η", above=0)
@@ -76,7 +77,7 @@ class PFedMe(Averaging):
     inner_start: str = option(
         "received",
         "where θ starts in a round: the received w, or the θ of the last round",
-        choices=("received", "memory"),
+        choices=("received", "last"),
     )
     decay: Number = option(
         0.0, "added to the inner gradient as decay·θ (0.001 in the published code)", low=0
@@ -97,10 +98,10 @@ class PFedMe(Averaging):
     def hub_init(self, template: Vector) -> Vector:
         return template
 
-    def client_init(self, template: Vector) -> Memory:
-        return Memory(template, template if self.keep_local else None)
+    def client_init(self, template: Vector) -> PFedMeState:
+        return PFedMeState(template, template if self.keep_local else None)
 
-    def local(self, received: Vector, memory: Memory, objective: Objective) -> Step:
+    def local(self, received: Vector, state: PFedMeState, objective: Objective) -> Step:
         t = objective.t
         lam, lr, personal_lr, decay = (
             at(self.lam, t),
@@ -126,14 +127,16 @@ class PFedMe(Averaging):
             w = w - lr * lam * (w - theta)
             return (w, theta), gradients
 
-        start = received if self.inner_start == "received" else memory.theta
+        start = received if self.inner_start == "received" else state.theta
         (w, theta), gradients = inner.rounds(local_round, (received, start), self.local_rounds)
-        return Step(w, Memory(theta, w if self.keep_local else None), gradients)
+        return Step(w, PFedMeState(theta, w if self.keep_local else None), gradients)
 
-    def models(self, received: Vector, memory: Memory, objective: Objective) -> dict[str, Vector]:
-        views = {"personal": memory.theta, "global": received}
-        if memory.w is not None:
-            views["local"] = memory.w
+    def models(
+        self, received: Vector, state: PFedMeState, objective: Objective
+    ) -> dict[str, Vector]:
+        views = {"personal": state.theta, "global": received}
+        if state.w is not None:
+            views["local"] = state.w
         return views
 
     @property

@@ -47,9 +47,9 @@ class Global(PooledMethod, LocalSGD):
     def hub_init(self, template: Vector) -> Vector:
         return template
 
-    def local(self, received: Vector, memory: Any, objective: Objective) -> Step:
+    def local(self, received: Vector, state: Any, objective: Objective) -> Step:
         w, gradients = self.sgd(received, objective)
         return Step(w, (), gradients)
 
-    def models(self, received: Vector, memory: Any, objective: Objective) -> dict[str, Vector]:
+    def models(self, received: Vector, state: Any, objective: Objective) -> dict[str, Vector]:
         return {"global": received}

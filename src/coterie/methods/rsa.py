@@ -82,19 +82,19 @@ class RSA(StarMethod, LocalSGD):
     def client_init(self, template: Vector) -> Vector:
         return template
 
-    def local(self, received: Vector, memory: Vector, objective: Objective) -> Step:
+    def local(self, received: Vector, state: Vector, objective: Objective) -> Step:
         lr, lam = at(self.lr, objective.t), at(self.lam, objective.t)
         steps = self.steps(objective)
 
         def step(i: Any, x: Vector) -> Vector:
             return x - lr * (objective.gradient(x, objective.batch(i)) + lam * sign(x, received))
 
-        x = jax.lax.fori_loop(0, steps, step, memory)
+        x = jax.lax.fori_loop(0, steps, step, state)
         return Step(x, x, steps)
 
     def merge(self, hub: Vector, messages: Vector, cohort: Cohort, t: Any) -> Vector:
         pull = jax.vmap(lambda x: sign(hub, x))(messages).map(lambda leaf: leaf.sum(0))
         return hub - at(self.hub_lr, t) * (at(self.hub_decay, t) * hub + at(self.lam, t) * pull)
 
-    def models(self, received: Vector, memory: Vector, objective: Objective) -> dict[str, Vector]:
-        return {"personal": memory, "global": received}
+    def models(self, received: Vector, state: Vector, objective: Objective) -> dict[str, Vector]:
+        return {"personal": state, "global": received}

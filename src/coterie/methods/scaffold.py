@@ -78,9 +78,9 @@ class Scaffold(Averaging, LocalSGD):
     def client_init(self, template: Vector) -> Vector:
         return template.map(jnp.zeros_like)
 
-    def local(self, received: Pair, memory: Vector, objective: Objective) -> Step:
+    def local(self, received: Pair, state: Vector, objective: Objective) -> Step:
         (x, c), lr = received, at(self.lr, objective.t)
-        correction = c - memory
+        correction = c - state
         steps = self.steps(objective)
 
         def step(i: Any, y: Vector) -> Vector:
@@ -92,13 +92,13 @@ class Scaffold(Averaging, LocalSGD):
         else:
             y = jax.lax.fori_loop(0, steps, step, x)
             control = (x - y) / (steps * lr) - correction
-        return Step(Pair(y, control - memory), control, steps)
+        return Step(Pair(y, control - state), control, steps)
 
     def reference(self, received: Pair, message: Pair) -> Pair:
         return Pair(received.model, message.control.map(jnp.zeros_like))
 
     def merge(self, hub: Pair, messages: Pair, cohort: Cohort, t: Any) -> Pair:
-        model, change = self.centre(
+        model, change = self.aggregate(
             Pair(hub.model, hub.control.map(jnp.zeros_like)), messages, cohort, t
         )
         return Pair(
@@ -106,5 +106,5 @@ class Scaffold(Averaging, LocalSGD):
             hub.control + len(cohort.ids) / self.clients * change,
         )
 
-    def models(self, received: Pair, memory: Vector, objective: Objective) -> dict[str, Vector]:
+    def models(self, received: Pair, state: Vector, objective: Objective) -> dict[str, Vector]:
         return {"global": received.model}

@@ -144,5 +144,5 @@ class SplitModel(Averaging, LocalSGD):
     def client_init(self, template: Vector) -> Vector:
         return part(template, self.shared_names(template), inside=False)
 
-    def models(self, received: Vector, memory: Vector, objective: Objective) -> dict[str, Vector]:
-        return {"personal": join(received, memory)}
+    def models(self, received: Vector, state: Vector, objective: Objective) -> dict[str, Vector]:
+        return {"personal": join(received, state)}

@@ -86,6 +86,7 @@ class Averaging(StarMethod):
     """Shared by methods with a hub that averages what the sampled clients send."""
 
     begins_from_received: ClassVar[bool] = True
+    renamed: ClassVar[dict[str, str]] = {"liars": "byzantine"}
 
     beta: Number = option(
         1.0, "weight of the new mean at the hub: w ← (1−β)w + β·mean", symbol="β", above=0
@@ -98,12 +99,16 @@ class Averaging(StarMethod):
 
     merging: str = option(
         "mean",
-        "what the hub takes of the messages: their mean, or something that withstands liars",
+        "what the hub takes of the messages: their mean, or something that withstands Byzantine"
+        " clients",
         choices=merges.KINDS,
     )
     trim: float = option(0.1, 'merging "trimmed": the share cut off at either end', low=0, high=0.5)
-    liars: int = option(
-        1, 'merging "krum" and "multi-krum": how many liars to withstand', symbol="f", low=0
+    byzantine: int = option(
+        1,
+        'merging "krum" and "multi-krum": how many Byzantine clients to withstand',
+        symbol="f",
+        low=0,
     )
     clip: Number = option(
         1.0,
@@ -115,13 +120,13 @@ class Averaging(StarMethod):
     def by_samples(self) -> bool:
         return self.weighting == "samples"
 
-    def centre(self, old: Any, messages: Any, cohort: Cohort, t: Any) -> Any:
+    def aggregate(self, old: Any, messages: Any, cohort: Cohort, t: Any) -> Any:
         """What the hub takes of the messages: their mean, or the robust merge that was asked for.
 
         `old` is what it had.
         """
-        settings = merges.Settings(self.merging, self.trim, self.liars, at(self.clip, t))
+        settings = merges.Settings(self.merging, self.trim, self.byzantine, at(self.clip, t))
         return merges.robust_merge(settings, old, messages, cohort.weights)
 
     def merge(self, hub: Any, messages: Any, cohort: Cohort, t: Any) -> Any:
-        return beta_mix(hub, self.centre(hub, messages, cohort, t), at(self.beta, t))
+        return beta_mix(hub, self.aggregate(hub, messages, cohort, t), at(self.beta, t))

@@ -11,7 +11,7 @@ from coterie.network.forecast import (
     star_time,
 )
 from coterie.network.measure import measure_gradient_seconds
-from coterie.network.options import ENGINES, Costs, Links, Network
+from coterie.network.options import ENGINES, Costs, LinkSpeeds, Network
 from coterie.network.tcp import WINDOW, Wires, stalls
 
 __all__ = [
@@ -19,7 +19,7 @@ __all__ = [
     "WINDOW",
     "Costs",
     "Forecast",
-    "Links",
+    "LinkSpeeds",
     "Network",
     "Wires",
     "forecast_experiment",

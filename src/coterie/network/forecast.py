@@ -26,7 +26,7 @@ from coterie.engine.exchange import exchange_of
 from coterie.engine.simulate import Result
 from coterie.methods.base import Method
 from coterie.methods.graph import GraphMethod
-from coterie.network.options import Array, Links, Network
+from coterie.network.options import Array, LinkSpeeds, Network
 from coterie.network.tcp import Wires
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def _by_round(rows: Array) -> list[tuple[int, Array]]:
 
 
 def star_time(
-    network: Network, rows: Array, links: Links, *, seed: int = 0, cohort: int | None = None
+    network: Network, rows: Array, links: LinkSpeeds, *, seed: int = 0, cohort: int | None = None
 ) -> Forecast:
     """Rounds around a hub, from the byte bill.
 
@@ -91,7 +91,7 @@ def star_time(
 def _star_round(
     network: Network,
     part: Array,
-    links: Links,
+    links: LinkSpeeds,
     wires: tuple[Wires, Wires],
     *,
     t: int,
@@ -128,7 +128,7 @@ def _star_round(
 
 
 def peer_time(
-    network: Network, rows: Array, links: Links, graph: Graph, *, seed: int = 0
+    network: Network, rows: Array, links: LinkSpeeds, graph: Graph, *, seed: int = 0
 ) -> Forecast:
     """Rounds among neighbours, from the byte bill: a recursion over the edges of the graph.
 
@@ -143,7 +143,7 @@ def peer_time(
     degree = np.maximum(graph.degrees, 1)
     to, start = np.repeat(np.arange(graph.clients), graph.degrees), graph.weights.indptr[:-1]
     source = graph.weights.indices
-    own = Links(*(a[members] for a in links))
+    own = LinkSpeeds(*(a[members] for a in links))
     latency = (own.latency[source] + own.latency[to]) / 2
     bandwidth = np.minimum(own.up[source] / degree[source], own.down[to] / degree[to])
     social = graph.degrees > 0
@@ -168,7 +168,7 @@ def peer_time(
     return _forecast(ends)
 
 
-def alone_time(network: Network, rows: Array, links: Links) -> Forecast:
+def alone_time(network: Network, rows: Array, links: LinkSpeeds) -> Forecast:
     """Clients that exchange nothing: each at its own pace; a round is over when the last has done
     it.
     """
@@ -186,7 +186,7 @@ def _forecast(ends: list[tuple[int, float]]) -> Forecast:
 
 _sampled = jax.jit(
     lambda seed, t, n, s: randomness.cohort(
-        randomness.stream(seed, randomness.Role.COHORT), t, n, s
+        randomness.role_key(seed, randomness.Role.COHORT), t, n, s
     ),
     static_argnums=(3,),
 )
@@ -210,7 +210,7 @@ def forecast(
     graph: Graph | None = None,
     seed: int = 0,
     cohort: int | None = None,
-    links: Links | None = None,
+    links: LinkSpeeds | None = None,
 ) -> Forecast:
     """When each round of a bill ends, on this network.
 
@@ -238,7 +238,7 @@ def forecast(
     return star_time(network, rows, links, seed=seed, cohort=cohort)
 
 
-def forecast_result(network: Network, result: Result, links: Links | None = None) -> Forecast:
+def forecast_result(network: Network, result: Result, links: LinkSpeeds | None = None) -> Forecast:
     """Of a run in memory.
 
     >>> import coterie
@@ -263,7 +263,7 @@ def forecast_result(network: Network, result: Result, links: Links | None = None
 
 
 def forecast_experiment(
-    network: Network, experiment: Experiment, folder: Path, links: Links | None = None
+    network: Network, experiment: Experiment, folder: Path, links: LinkSpeeds | None = None
 ) -> Forecast:
     """Of an experiment's finished run in a folder, on any network: nothing is trained again."""
     federation, method, training = experiment.federation(), experiment.method, experiment.training

@@ -153,7 +153,7 @@ class Network(Options):
             self.on_missing == "go-on" and self.drop_out > 0 and self.drop_seconds >= self.patience
         )
 
-    def links(self, clients: int) -> Links:
+    def links(self, clients: int) -> LinkSpeeds:
         """The links of all clients, each with its own factors."""
 
         def factors(number: int, sigma: float) -> Array:
@@ -166,7 +166,7 @@ class Network(Options):
             for i, s in enumerate((self.spread, self.spread, self.spread, self.speed_spread))
         )
         limit = lambda value: np.inf if value is None else value
-        return Links(
+        return LinkSpeeds(
             self.latency * far,
             limit(self.up) * up,
             limit(self.down) * down,
@@ -204,7 +204,7 @@ class Network(Options):
         )
 
 
-class Links(NamedTuple):
+class LinkSpeeds(NamedTuple):
     """One number per client: seconds one way, bytes per second each way (inf: without limit),
     seconds per gradient. May be made by hand.
     """

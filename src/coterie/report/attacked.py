@@ -21,8 +21,8 @@ class Cell:
     """One method under one attack at one fraction: the honest clients' mean score at each seed,
     None where the run collapsed, and when.
 
-    `changes` are against the same seed's run in which nobody lies, on the very same clients: those
-    that are honest at one fraction are not those of another, and may have easier data.
+    `changes` are against the same seed's run in which nobody malicious, on the very same clients:
+    those that are honest at one fraction are not those of another, and may have easier data.
     """
 
     scores: tuple[float | None, ...]
@@ -34,10 +34,10 @@ class Cell:
         cls,
         outcomes: Sequence[Outcome],
         calm: Sequence[Outcome],
-        liars: Sequence[NDArray[np.bool_]],
+        malicious: Sequence[NDArray[np.bool_]],
     ) -> Cell:
-        scores = [_honest(o, lie) for o, lie in zip(outcomes, liars, strict=True)]
-        before = [_honest(o, lie) for o, lie in zip(calm, liars, strict=True)]
+        scores = [_honest(o, lie) for o, lie in zip(outcomes, malicious, strict=True)]
+        before = [_honest(o, lie) for o, lie in zip(calm, malicious, strict=True)]
         changes = (
             ()
             if outcomes is calm
@@ -65,8 +65,12 @@ class Cell:
         return [t for t in self.collapsed_at if t is not None]
 
 
-def _honest(outcome: Outcome, liars: NDArray[np.bool_]) -> float | None:
-    return None if outcome.collapsed else float(np.nanmean(np.where(liars, np.nan, outcome.last())))
+def _honest(outcome: Outcome, malicious: NDArray[np.bool_]) -> float | None:
+    return (
+        None
+        if outcome.collapsed
+        else float(np.nanmean(np.where(malicious, np.nan, outcome.last())))
+    )
 
 
 @dataclasses.dataclass
@@ -83,7 +87,7 @@ class Grid:
 
 
 BRACKETS = (
-    "In brackets: points against the same clients in the run where nobody lies; who is honest"
+    "In brackets: points against the same clients in the run where nobody malicious; who is honest"
     " differs from share to share."
 )
 
@@ -118,7 +122,7 @@ def lines(grid: Grid, attack: str) -> list[list[str]]:
 
 
 def heads(grid: Grid) -> list[str]:
-    return ["method", *(f"{f:.0%} liars" if f else "nobody lies" for f in grid.fractions)]
+    return ["method", *(f"{f:.0%} malicious" if f else "nobody malicious" for f in grid.fractions)]
 
 
 def attack_tables(grid: Grid) -> list[Table]:
@@ -127,7 +131,7 @@ def attack_tables(grid: Grid) -> list[Table]:
     for attack in grid.attacks:
         title = (
             f"{grid.title}, {attack}: honest clients' mean test accuracy in % (points against the"
-            " same clients when nobody lies)"
+            " same clients when nobody malicious)"
         )
         table = Table(title=title, title_justify="left")
         for i, name in enumerate(heads(grid)):
@@ -152,8 +156,8 @@ def attack_markdown(grid: Grid) -> str:
 
 
 def attack_figure(grid: Grid) -> str:
-    """Accuracy over the fraction of liars, a panel per attack; a cross at the bottom where all
-    seeds collapsed.
+    """Accuracy over the share of malicious clients, a panel per attack; a cross at the bottom
+    where all seeds collapsed.
     """
     plt = pyplot()
     columns = min(2, len(grid.attacks))
@@ -177,7 +181,7 @@ def attack_figure(grid: Grid) -> str:
             )
             gone = [f for f, c in zip(grid.fractions, cells, strict=True) if c.spread is None]
             axes.plot(gone, [0.5 + 1.5 * i] * len(gone), "x", color=f"C{i % 10}", markersize=5)
-        axes.set(title=attack, xlabel="share of liars", ylim=(0, 101))
+        axes.set(title=attack, xlabel="share of malicious clients", ylim=(0, 101))
         axes.set_ylabel("honest clients' accuracy (%)")
     for axes in list(panels.flat)[len(grid.attacks) :]:
         axes.set_visible(False)

@@ -36,7 +36,7 @@ class Spread:
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class ReportRow:
     """One line of the table: a method's view, over all seeds."""
 
     label: str
@@ -114,16 +114,16 @@ class Comparison:
             return np.zeros(self.federation.clients, bool)
         return np.asarray(~np.isnan(np.stack(last)).any(0))
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[ReportRow]:
         """The table: a row per view of every method."""
         return [row for _, row in self.judged()]
 
-    def judged(self) -> list[tuple[Entry, Row]]:
+    def judged(self) -> list[tuple[Entry, ReportRow]]:
         """The rows and whose they are; tests are made once."""
         return self._judged
 
     @cached_property
-    def _judged(self) -> list[tuple[Entry, Row]]:
+    def _judged(self) -> list[tuple[Entry, ReportRow]]:
         measured = {
             (i, view): measure(entry.outcomes, entry.local, view, self.members)
             for i, entry in enumerate(self.entries)
@@ -140,7 +140,7 @@ class Comparison:
             for view in entry.outcomes[0].method.model_views
         ]
 
-    def _row(self, entry: Entry, view: str, gain: Gain | None) -> Row:
+    def _row(self, entry: Entry, view: str, gain: Gain | None) -> ReportRow:
         first, outcomes = entry.outcomes[0], entry.outcomes
         members = self.members
         if entry.collapsed or not members.any():
@@ -149,7 +149,7 @@ class Comparison:
         mean_of = lambda name: float(np.mean([getattr(o, name) for o in outcomes]))
         poor = [np.isin(np.arange(len(members)), o.poor) & members for o in outcomes]
         several = len(first.method.model_views) > 1
-        return Row(
+        return ReportRow(
             label=f"{entry.label} ({view})" if several else entry.label,
             view=view,
             mean=Spread.over([float(np.nanmean(s)) for s in scores]),

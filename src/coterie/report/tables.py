@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from coterie.report.comparison import Comparison, Row, Spread
+from coterie.report.comparison import Comparison, ReportRow, Spread
 from coterie.report.units import bytes_text, score_number, seconds_text
 from coterie.report.words import HOW
 
@@ -64,7 +64,7 @@ MEANING = (
 )
 
 
-def cells(row: Row, unit: float) -> list[str]:
+def cells(row: ReportRow, unit: float) -> list[str]:
     """The texts of one row, in the order of COLUMNS."""
     if row.collapsed:
         return [row.label, f"collapsed at round {row.collapsed_at}", *[""] * (len(COLUMNS) - 2)]

@@ -11,7 +11,7 @@ from coterie.report.gain import Gain, Verdict
 from coterie.report.units import bytes_text, score_number
 
 if TYPE_CHECKING:
-    from coterie.report.comparison import Comparison, Entry, Row
+    from coterie.report.comparison import Comparison, Entry, ReportRow
 
 HOW = (
     "How to read this. These clients: sign-flips of the paired differences on their test rows; the"
@@ -103,7 +103,7 @@ class Words:
         loss = self.number(g.largest_loss, signed=True)
         return f"The {what} is {loss} ({self.comparison.client_name(g.worst_client)})."
 
-    def of_row(self, row: Row, *, others: bool = True) -> str:
+    def of_row(self, row: ReportRow, *, others: bool = True) -> str:
         """A method in a few sentences; perhaps without those on other clients."""
         g = row.gain
         if row.collapsed:

@@ -1,5 +1,5 @@
-"""Methods under attack: a grid of methods × attacks × fractions of liars × seeds, in one resumable
-folder.
+"""Methods under attack: a grid of methods × attacks × share of malicious clients × seeds, in
+one resumable folder.
 
 Accuracy is over honest clients. Local is there too, untouched by any attack on messages, on the
 same honest clients: what training alone gives.
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.adversary import Attack, draw_liars, get_attack
+from coterie.adversary import Attack, draw_malicious, get_attack
 from coterie.core.errors import InvalidInput
 from coterie.core.files import make_folder, write_text
 from coterie.data.federation import warn_without_test
@@ -30,19 +30,19 @@ FRACTIONS = (0.0, 0.1, 0.2, 0.5, 0.8)
 """Of the lp-proj paper, and nobody."""
 
 
-def _liars(experiment: Experiment, seed: int, fraction: float) -> NDArray[np.bool_]:
+def _malicious(experiment: Experiment, seed: int, fraction: float) -> NDArray[np.bool_]:
     """Who lies among all clients: drawn among those that train, as in the runs."""
     federation = experiment.federation()
     members, _ = experiment.training.hold_out(federation)
-    liars = np.zeros(federation.clients, bool)
-    liars[members] = draw_liars(seed, len(members), fraction)
-    return liars
+    malicious = np.zeros(federation.clients, bool)
+    malicious[members] = draw_malicious(seed, len(members), fraction)
+    return malicious
 
 
 def chosen_attacks(
     names: Sequence[str] | None, fractions: Sequence[float] | None
 ) -> tuple[list[Attack], list[float]]:
-    """Attacks by name and shares of liars; nothing: the usual ones."""
+    """Attacks by name and shares of malicious clients; nothing: the usual ones."""
     wanted = [get_attack(name) for name in names or ATTACKED]
     shares = list(fractions or FRACTIONS)
     for share in shares:
@@ -141,7 +141,7 @@ def attack_into(
                 cells[label, a.name, f] = Cell.of(
                     found.get((label, a.name, f)) or calm,
                     calm,
-                    [_liars(experiment, s, f) for s in seeds],
+                    [_malicious(experiment, s, f) for s in seeds],
                 )
     grid = Grid(
         experiment.name,

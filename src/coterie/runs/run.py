@@ -112,7 +112,7 @@ def start(
         inputs.note(folder, experiment)
         write_json(folder / "environment.json", environment())
         if experiment.attack is not None:
-            write_json(folder / "liars.json", simulator.members[simulator.liars].tolist())
+            write_json(folder / "malicious.json", simulator.members[simulator.malicious].tolist())
         return _carry_on(experiment, folder, simulator, restore=False, progress=progress, say=say)
 
 

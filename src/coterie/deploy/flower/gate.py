@@ -25,7 +25,7 @@ class Gate:
     """
 
     def __init__(
-        self, host: str, port: int, identity: identities.Identity, address: str, ca: Path
+        self, host: str, port: int, identity: identities.NodeIdentity, address: str, ca: Path
     ) -> None:
         import uvicorn
 

@@ -50,7 +50,7 @@ def join(sites: Sequence[Path], *, say: Say = print, plain: bool = False, tries:
             f"{first.path}: keys is missing; it must be the folder that `coterie keys issue` made"
             f" for {first.name!r}."
         )
-    identity = identities.Identity.load(first.keys)
+    identity = identities.NodeIdentity.load(first.keys)
     if identity.name != first.name:
         raise InvalidInput(
             f"{first.path}: name is {first.name!r}, but the keys in {str(first.keys)!r} are those"
@@ -70,7 +70,7 @@ def join(sites: Sequence[Path], *, say: Say = print, plain: bool = False, tries:
 
 class Node:
     def __init__(
-        self, sites: Sequence[Site], identity: identities.Identity, say: Say, plain: bool
+        self, sites: Sequence[Site], identity: identities.NodeIdentity, say: Say, plain: bool
     ) -> None:
         self.sites, self.identity, self.say, self.plain = sites, identity, say, plain
         home = sites[0].folder / "flower"
@@ -153,7 +153,7 @@ class Node:
             while not stop.wait(0.2):
                 for child in self.children:
                     if child.keep():
-                        self.identity = identities.Identity.load(
+                        self.identity = identities.NodeIdentity.load(
                             self.identity.folder
                         )  # it may be revoked or expired by now
                         for other in self.children:

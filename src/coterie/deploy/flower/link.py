@@ -11,7 +11,7 @@ from coterie.core.errors import InvalidInput
 from coterie.deploy.flower.processes import Failed
 
 
-class Link:
+class SuperLinkControl:
     """The SuperLink's control interface, as `flwr` uses it.
 
     It knows no accounts: whoever reaches it may run code, so only this machine does.
@@ -25,7 +25,7 @@ class Link:
         self.client = ControlHttpClient.from_server_address(address, False, str(ca), [version])
 
     @classmethod
-    def of(cls, folder: Path) -> Link:
+    def of(cls, folder: Path) -> SuperLinkControl:
         facts = read_hub(folder)
         return cls(facts["address"], Path(facts["ca"]))
 

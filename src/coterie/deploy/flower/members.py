@@ -41,7 +41,7 @@ class Members:
         # federation's revocation list
         else:
             if self._revoked is None:
-                self._revoked = identities.Identity.load(self.keys).revocations(self.say)
+                self._revoked = identities.NodeIdentity.load(self.keys).revocations(self.say)
             refused = {k for name, k in self.names.items() if name in self._revoked.revoked_names()}
             found = [(node.name, node) for node in nodes]
         for k in sorted(refused - self.refused):

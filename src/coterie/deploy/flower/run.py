@@ -16,7 +16,7 @@ from coterie.core.errors import CoterieError, InvalidInput
 from coterie.core.files import write_text
 from coterie.deploy.flower.conductor import GaveUp
 from coterie.deploy.flower.join import export, join
-from coterie.deploy.flower.link import Link, read_hub, unreachable
+from coterie.deploy.flower.link import SuperLinkControl, read_hub, unreachable
 from coterie.deploy.flower.processes import Failed, Say
 from coterie.deploy.flower.up import register, up
 from coterie.deploy.plan import Plan
@@ -46,13 +46,13 @@ class Run:
                 f"name is {self.plan.name!r}, which is the name of something else in a hub's"
                 " folder; choose another."
             )
-        self._link, self._facts = Link.of(self.folder), read_hub(self.folder)
+        self._link, self._facts = SuperLinkControl.of(self.folder), read_hub(self.folder)
         self.file = self.folder / f"{self.plan.name}.progress.json"
         self.log = self.folder / f"{self.plan.name}.log"
         self.read = self.log.stat().st_size if self.log.is_file() else 0
 
     @property
-    def link(self) -> Link:
+    def link(self) -> SuperLinkControl:
         """To the SuperLink that is up now: a hub that was started again listens elsewhere, under
         another certificate.
         """
@@ -60,7 +60,10 @@ class Run:
             facts = read_hub(self.folder)
             if facts != self._facts:
                 self._link.close()
-                self._link, self._facts = Link(facts["address"], Path(facts["ca"])), facts
+                self._link, self._facts = (
+                    SuperLinkControl(facts["address"], Path(facts["ca"])),
+                    facts,
+                )
         return self._link
 
     def go(self, tries: int = 5, wait: float = 120.0) -> None:

@@ -20,7 +20,7 @@ from coterie import __version__
 from coterie.core.errors import InvalidInput
 from coterie.core.files import locked, make_folder, write_json, write_text
 from coterie.deploy.flower.gate import Gate
-from coterie.deploy.flower.link import Link, unreachable
+from coterie.deploy.flower.link import SuperLinkControl, unreachable
 from coterie.deploy.flower.members import pem
 from coterie.deploy.flower.processes import Child, Failed, Say, environment, until_stopped
 from coterie.deploy.flower.supervise import FOLDER
@@ -47,12 +47,12 @@ plan = ""
 """
 
 
-def hub_identity(keys: Path) -> identities.Identity:
+def hub_identity(keys: Path) -> identities.NodeIdentity:
     """The hub's own certificate: `keys` is its node folder, or the operator's folder with one that
     was issued with --role hub.
     """
     if not (keys / "nodes.json").is_file():
-        found = identities.Identity.load(keys)
+        found = identities.NodeIdentity.load(keys)
     else:
         hubs = [
             i.name
@@ -70,7 +70,7 @@ def hub_identity(keys: Path) -> identities.Identity:
                 f"{str(keys)!r} must hold the keys of one hub (coterie keys issue {keys} hub --role"
                 f" hub --host …), but {what}."
             )
-        found = identities.Identity.load(keys / "nodes" / here[0])
+        found = identities.NodeIdentity.load(keys / "nodes" / here[0])
     if found.role != "hub":
         raise InvalidInput(
             f"the keys in {str(found.folder)!r} are of a {found.role}, but a hub needs keys issued"
@@ -117,16 +117,16 @@ class Hull:
             say,
         )
         self._books: Any = None
-        self._link: Link | None = None
+        self._link: SuperLinkControl | None = None
 
-    def _inner_keys(self) -> identities.Identity:
+    def _inner_keys(self) -> identities.NodeIdentity:
         """For the SuperLink's own port, which only this machine sees: the hub's certificate may be
         for another name than 127.0.0.1.
         """
         place = self.home / "inner"
         shutil.rmtree(place, ignore_errors=True)
         identities.init(place, "inner")
-        return identities.Identity.load(identities.issue(place, "superlink", role="hub"))
+        return identities.NodeIdentity.load(identities.issue(place, "superlink", role="hub"))
 
     def _flower_config(self) -> str:
         """So that plain `flwr` finds this SuperLink: FLWR_HOME=…/flower flwr list."""
@@ -198,7 +198,7 @@ class Hull:
         Without the operator's books, `coterie hub register` does the first.
         """
         if self._link is None:
-            self._link = Link(self.address, self.inner.ca)
+            self._link = SuperLinkControl(self.address, self.inner.ca)
         if not (self.keys / "nodes.json").is_file():
             self._link.nodes()
             return
@@ -236,7 +236,7 @@ def register(folder: Path, name: str, key: Path) -> None:
             f"{str(key)!r} is not a public key as `coterie keys issue` writes it (flower.pub)."
         ) from None
     try:
-        Link.of(folder).register(name, public)
+        SuperLinkControl.of(folder).register(name, public)
     except unreachable() as error:
         raise Failed(
             f"{name} could not be registered: {type(error).__name__}; is the hub up, and is the key"

@@ -51,15 +51,15 @@ from coterie.deploy.keys.files import (
     writable,
     write_bytes,
 )
-from coterie.deploy.keys.identity import Identity, Revocations
+from coterie.deploy.keys.identity import NodeIdentity, Revocations
 from coterie.deploy.keys.library import ec, hashes, serialization, x509
 
 __all__ = [
     "REASONS",
     "ROLES",
     "Authority",
-    "Identity",
     "Issued",
+    "NodeIdentity",
     "Revocations",
     "flower_keys",
     "init",

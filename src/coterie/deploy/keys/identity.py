@@ -19,7 +19,7 @@ NODE_FILES = ("node.pem", "node.key", "ca.pem", "crl.pem", "flower.key", "flower
 
 
 @dataclass(frozen=True)
-class Identity:
+class NodeIdentity:
     """A node's folder, checked. Engines take the paths; nothing secret is kept in memory."""
 
     folder: Path
@@ -56,7 +56,7 @@ class Identity:
         return Revocations(self.ca, self.crl, warn)
 
     @classmethod
-    def load(cls, folder: Path, *, now: datetime | None = None) -> Identity:
+    def load(cls, folder: Path, *, now: datetime | None = None) -> NodeIdentity:
         """Check all that would otherwise fail later, inside a handshake, with a message that helps
         nobody.
         """

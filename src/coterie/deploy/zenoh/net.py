@@ -25,7 +25,7 @@ except ImportError:  # only peers need it
     raise InvalidInput(
         "peers need the package eclipse-zenoh: pip install 'coterie[peers]'."
     ) from None
-from coterie.deploy.zenoh.place import Place
+from coterie.deploy.zenoh.place import Address
 
 FLOOD = 16
 """Messages of a neighbour that wait to be looked at; more are not taken."""
@@ -107,7 +107,7 @@ class Net:
     Use as `with Net(place, largest) as net`: an exception must close it, or the process would hang.
     """
 
-    def __init__(self, place: Place, largest: int) -> None:
+    def __init__(self, place: Address, largest: int) -> None:
         self.place = place
         self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self.at_once: Callable[[Asked], bool] = lambda asked: False

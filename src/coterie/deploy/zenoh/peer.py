@@ -15,7 +15,7 @@ from coterie.deploy.peer import Peer
 from coterie.deploy.site import Site
 from coterie.deploy.zenoh.driver import Driver
 from coterie.deploy.zenoh.net import Net
-from coterie.deploy.zenoh.place import Place
+from coterie.deploy.zenoh.place import Address
 from coterie.deploy.zenoh.sight import GaveUp, listed
 
 __all__ = ["Driver", "GaveUp", "Passport", "at_work", "place_of", "run_peer"]
@@ -33,9 +33,9 @@ class Passport:
         if site.keys is None:
             say("no keys are given: plain TCP, without certificates, on this machine only.")
             return cls(None, None)
-        from coterie.deploy.keys.authority import Identity
+        from coterie.deploy.keys.authority import NodeIdentity
 
-        identity = Identity.load(site.keys)
+        identity = NodeIdentity.load(site.keys)
         return cls(identity, identity.revocations(say))
 
     def refused(self) -> frozenset[str]:
@@ -73,7 +73,7 @@ def at_work(folder: Path) -> Iterator[None]:
         yield
 
 
-def place_of(site: Site, passport: Passport) -> Place:
+def place_of(site: Site, passport: Passport) -> Address:
     refused = passport.refused()
     ends = {n.who.name: n.endpoint for n in site.neighbours}
     if not set(ends) - refused:
@@ -82,7 +82,7 @@ def place_of(site: Site, passport: Passport) -> Place:
             if ends
             else "there are no [[neighbours]], so there is nobody to talk to."
         )
-    return Place(
+    return Address(
         site.plan.name,
         site.name,
         site.listen,

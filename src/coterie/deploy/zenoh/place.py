@@ -31,7 +31,7 @@ _ENDPOINT = re.compile(r"(tls|tcp)/(\[[0-9a-fA-F:.]+\]|[^:/\s]+):(\d{1,5})")
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
+class Address:
     """Where a participant stands: its name, what it listens on, and its neighbours' endpoints (""
     for those that call).
     """

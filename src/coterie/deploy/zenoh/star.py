@@ -17,7 +17,7 @@ from coterie.deploy.messages import Rejected, Reply, Request
 from coterie.deploy.site import Site
 from coterie.deploy.zenoh.net import Answered, Asked, Net, Seen, packed, unpacked
 from coterie.deploy.zenoh.peer import Passport, at_work
-from coterie.deploy.zenoh.place import Place
+from coterie.deploy.zenoh.place import Address
 from coterie.deploy.zenoh.sight import ASK_AGAIN, LOOK_AGAIN, GaveUp, listed
 
 FRAMES = 1 << 12
@@ -144,7 +144,7 @@ def run_hub(site: Site, say: Callable[[str], None]) -> Hub:
             " plan."
         )
     there = {name: ends.get(name, "") for name in plan.clients if name not in passport.refused()}
-    place = Place(plan.name, site.name, site.listen, there, passport.identity)
+    place = Address(plan.name, site.name, site.listen, there, passport.identity)
     with at_work(site.folder), Net(place, 4 * hub.largest) as net:
         say(f"round {hub.t} of {plan.training.rounds}, hub of {listed(there)}.")
         asking = Asking(hub, net, passport, say)
@@ -185,7 +185,7 @@ def run_client(site: Site, say: Callable[[str], None]) -> Client:
     hub = site.neighbours[0].who.name
     if hub in passport.refused():
         raise InvalidInput(f"the hub {hub!r} is revoked.")
-    place = Place(
+    place = Address(
         plan.name, site.name, site.listen, {hub: site.neighbours[0].endpoint}, passport.identity
     )
     client = Client(

@@ -18,7 +18,7 @@ import numpy as np
 
 from coterie.channel import link
 from coterie.channel.link import LinkKind, Outgoing, Sent
-from coterie.core.ledger import Hearing
+from coterie.core.ledger import BroadcastAccount
 from coterie.core.typing import Array, PyTree, Scalar
 from coterie.core.vector import Vector, all_finite
 from coterie.engine.setting import ClientState, HubState, Log, Round, State, Who
@@ -78,7 +78,7 @@ class Offer(NamedTuple):
 class Accounts(NamedTuple):
     """What a bill needs besides the log of a round."""
 
-    hearing: Hearing
+    hearing: BroadcastAccount
     whole_copy: int
     """Bytes that bring a client up to date that has heard nothing for long."""
     degrees: Any
@@ -163,8 +163,8 @@ class Exchange:
         count = lambda n: jnp.asarray(n, jnp.int32)
         return Turn(
             arrived,
-            ClientState(step.memory, up, heard.down),
-            all_finite((step.message, step.memory)),
+            ClientState(step.state, up, heard.down),
+            all_finite((step.message, step.state)),
             count(step.gradients),
             count(jnp.where(real, sent.bytes, 0)),
             count(heard.bytes),
@@ -196,7 +196,7 @@ class Exchange:
         self, now: Round, offer: Offer, client: Scalar, weights: Array, rounds: Scalar
     ) -> tuple[PyTree, PyTree]:
         """What a newcomer has received, and its own state, after so many rounds."""
-        local = lambda i, own: self.alone(now, offer.received, client, own, i).memory
+        local = lambda i, own: self.alone(now, offer.received, client, own, i).state
         return offer.received, jax.lax.fori_loop(0, rounds, local, offer.own)
 
     @staticmethod
@@ -207,9 +207,9 @@ class Exchange:
 
 
 def honest(now: Round, finite: Array, ids: Array) -> Array:
-    """`finite`, but what liars have is nobody's concern."""
+    """`finite`, but what malicious clients have is nobody's concern."""
     threat = now.setting.threat
-    return finite if threat is None else finite | threat.liars[ids]
+    return finite if threat is None else finite | threat.malicious[ids]
 
 
 def zeros(shapes: PyTree) -> PyTree:

@@ -83,16 +83,16 @@ class Graph(Exchange):
         threat, seed, t, ids = now.setting.threat, now.setting.seed, now.t, who.ids
         told = messages
         if threat is not None:
-            told = threat.attack.apply(messages, threat.liars[ids], seed, t)
+            told = threat.attack.apply(messages, threat.malicious[ids], seed, t)
         pool_ids, pool = ids, told
         if who.pool is not None:
             pool_ids = who.pool
             last = self.last_messages(now, state.others)
             if threat is not None:
-                seen = messages, threat.liars[ids]
+                seen = messages, threat.malicious[ids]
                 lie = jax.vmap(lambda m, k: threat.attack.stale(m, k, seen, seed, t))
-                liars = threat.liars[pool_ids]
-                pick = lambda a, b: jnp.where(each(liars, a), b, a)
+                malicious = threat.malicious[pool_ids]
+                pick = lambda a, b: jnp.where(each(malicious, a), b, a)
                 last = jax.tree.map(pick, last, lie(last, pool_ids))
             place = jnp.searchsorted(pool_ids, ids)
             pool = jax.tree.map(lambda p, m: p.at[place].set(m), last, told)
@@ -160,7 +160,7 @@ class Graph(Exchange):
         def together(i: Scalar, own: PyTree) -> PyTree:
             step = self.alone(now, offer.received, client, own, i)
             pull = method.pull(step.message, pool, weights)
-            return method.absorb(step.memory, pull, now.t + i)
+            return method.absorb(step.state, pull, now.t + i)
 
         return offer.received, lax.fori_loop(0, rounds, together, own)
 
@@ -182,7 +182,7 @@ def compares_itself(now: Round) -> bool:
     change for many rounds, and the same difference would be applied in each of them; against its
     own model, which moves, a pull ends when it has had its effect.
     """
-    return now.channel.takes_turns and not now.method.hub_between
+    return now.channel.cyclic and not now.method.hub_between
 
 
 def neighbour_pull(now: Round, mix: Mixing) -> tuple[PyTree, Array]:

@@ -106,7 +106,7 @@ class Star(Exchange):
         sent = self.forward(now, state.hub, said, sent)
         unsent = jnp.zeros(len(who.ids), bool)
         if (threat := now.setting.threat) is not None:
-            sent = threat.attack.apply(sent, threat.liars[members], now.setting.seed, now.t)
+            sent = threat.attack.apply(sent, threat.malicious[members], now.setting.seed, now.t)
             if who.counted is None:
                 broken = ~jax.vmap(all_finite)(sent)
                 unsent = broken if who.senders is None else unsent.at[who.senders].set(broken)
@@ -149,7 +149,7 @@ class Star(Exchange):
         def one(i: Scalar, state: Any) -> Any:
             own, sent = state
             step = self.alone(now, heard(sent), client, own, i)
-            return step.memory, jax.tree.map(lambda a, b: a + b, sent, step.message)
+            return step.state, jax.tree.map(lambda a, b: a + b, sent, step.message)
 
         own, sent = jax.lax.fori_loop(0, rounds, one, (own, zeros(first)))
         return heard(sent), own

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from torch.utils.data import DataLoader
 
 
-class _Stream:
+class _LoaderFeed:
     """The batches of a loader as a function of (key, step).
 
     An epoch of the loader is gone through from a seed of its own; random numbers of PyTorch, NumPy
@@ -187,7 +187,7 @@ class LoaderClient:
         if not batches:
             raise InvalidInput("the loader has 0 batches, but must have at least 1.")
         self.model, self.seed, self.client, self.samples = model, seed, client, samples
-        self.stream = _Stream(loader, np.dtype(precision))
+        self.stream = _LoaderFeed(loader, np.dtype(precision))
         task = "classification" if self.stream.classes else "regression"
         self.learner = Learner(
             model.apply,
@@ -201,7 +201,7 @@ class LoaderClient:
 
     def objective(self, t: Any) -> LoaderObjective:
         """f_k in round t."""
-        key = lambda role: per_client(randomness.stream(self.seed, role), t, self.client)
+        key = lambda role: per_client(randomness.role_key(self.seed, role), t, self.client)
         return LoaderObjective(
             learner=self.learner,
             x=self.stream.x,
