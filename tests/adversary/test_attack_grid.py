@@ -68,7 +68,7 @@ def test_the_grid_is_complete_resumable_and_paired(tmp_path: Path) -> None:
     ).tolist()
     text = attack_markdown(grid)
     assert "## sign-flip" in text
-    assert "| method | nobody malicious | 40% liars |" in text
+    assert "| method | nobody malicious | 40% malicious |" in text
     # The change in brackets is that of the very same clients.
     assert all(
         cell.changes == ()

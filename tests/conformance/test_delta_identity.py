@@ -24,7 +24,7 @@ from tests.support.conformance_cases import (
     uneven_graph,
 )
 
-COPIES = PLAIN.replace(state="copies", down=True)
+COPIES = PLAIN.replace(memory="copies", down=True)
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,8 @@ def test_vectorised_equals_one_client_at_a_time(
 def test_other_batch_rules_agree_too(name: str, sampling: str, ragged: Federation) -> None:
     method = small(name)
     options = {**SAMPLED, "sampling": sampling, "train_metrics": True}
+    if sampling == "full":
+        del options["batch_size"]
     graph = uneven_graph() if exchange_of(method).kind == "graph" else None
     assert_alike(
         coterie.simulate(method, ragged, graph=graph, **options),

@@ -37,7 +37,7 @@ class PlainCodec:
 
     >>> import numpy as np
     >>> message = {"w": np.arange(3, dtype=np.float32)}
-    >>> len(Identity().encode(message)), Identity().transmit(message)[1]
+    >>> len(PlainCodec().encode(message)), PlainCodec().transmit(message)[1]
     (12, 12)
     """
 

@@ -136,7 +136,7 @@ def adapt(
 
 def _spec(sim: Simulator, newcomers: Federation) -> Spec:
     """The members' spec; with full batches a newcomer may need a larger one."""
-    if sim.training.sampling != "full" or sim.exchange.pooled:
+    if sim.training.sampling != "full" or sim.pooled:
         return sim.spec
     largest = max(sim.spec.learner.batch_size, newcomers.shape.largest)
     learner = dataclasses.replace(sim.spec.learner, batch_size=largest)
@@ -145,14 +145,14 @@ def _spec(sim: Simulator, newcomers: Federation) -> Spec:
 
 def _offer(sim: Simulator, method: Any) -> Offer:
     """What the federation gives a newcomer now."""
-    now = sim.now()
+    now, exchange = sim.now(), exchange_of(sim.method)
     row = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), sim.store.gather(np.zeros(1, int)))
-    said = sim.exchange.speak(now, sim.hub_state)
-    received = sim.exchange.hear(now, sim.hub_state, said, 0, row).received
+    said = exchange.speak(now, sim.hub_state)
+    received = exchange.hear(now, sim.hub_state, said, 0, row).received
     pool: Any = ()
     if sim.graph is not None:
         everyone = sim.store.gather(np.arange(sim.spec.clients))
-        pool = sim.exchange.last_messages(now, everyone)
+        pool = exchange.last_messages(now, everyone)
     return Offer(sim.hub, received, pool, sim.template, method.client_init(sim.template))
 
 

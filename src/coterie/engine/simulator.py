@@ -48,7 +48,7 @@ from coterie.engine.setting import ClientState, Log, Round, Setting, State, Who
 from coterie.engine.snapshot import Saved, Snapshot
 from coterie.engine.store import DeviceStore, make_store
 from coterie.engine.training import Training
-from coterie.methods.base import Condition, Method
+from coterie.methods.base import Condition, Method, PooledMethod
 from coterie.methods.conditions import step_conditions
 from coterie.methods.graph import GraphMethod
 from coterie.methods.star import StarMethod
@@ -97,6 +97,7 @@ class Simulator:
         self.model = build_model(model, federation.shape)
         self.seed = training.seed
         self.exchange = exchange_of(asked)
+        self.pooled = isinstance(asked, PooledMethod)
         n = self.federation.clients
         cohort = training.cohort_size(self.federation)
         check(asked, channel, cohort, n)
@@ -124,7 +125,7 @@ class Simulator:
         self.malicious = prepare.malicious(self.attack, fed, self.seed)
         held = to_device(fed.train, dtype)
         l2 = jnp.asarray(self.model.l2, dtype)
-        data = prepare.data_of(held, l2, options.batch_schedule, pooled=self.exchange.pooled)
+        data = prepare.data_of(held, l2, options.batch_schedule, pooled=self.pooled)
         threat, lying_y = prepare.threat(self.attack, self.malicious, fed, self.seed)
         data = data._replace(lying_y=lying_y)
         graph = prepare.coupled(self.graph, dtype)
@@ -227,7 +228,7 @@ class Simulator:
 
     def _round(self, gone: NDArray[np.bool_] | None) -> Log:
         """One round on the rows that it needs, and no others."""
-        if self.exchange.pooled:
+        if self.pooled:
             who, rows = Who(np.zeros(1, np.int32)), ClientState(())
         else:
             who = self._who(gone)
@@ -242,7 +243,7 @@ class Simulator:
             state, log = compiled_round(self.spec, self.setting, before, who, self.t)
             log = log._replace(unsent=unsent)
         self.hub_state = state.hub
-        if not self.exchange.pooled:
+        if not self.pooled:
             self.store.scatter(who.ids, state.rows)
         return jax.tree.map(lambda leaf: np.asarray(leaf)[None], log)
 
@@ -274,7 +275,7 @@ class Simulator:
                 # Those whose own work went wrong come first; only when all was well before mixing
                 # do we name whom the mixing broke.
                 wrong = ~log.finite if not log.finite.all() else ~log.finite_after
-                pooled = self.exchange.pooled
+                pooled = self.pooled
                 bad = [] if pooled else self.members[log.ids[wrong]].tolist()
                 broken = [str(c) for c in self.conditions() if not c.holds]
                 self.t += 1
@@ -283,7 +284,7 @@ class Simulator:
             who = self.members[bill.clients]
             self.ledger.add(self.t, who, bill.up, bill.down, bill.gradients)
             self.unsent += int(log.unsent.sum())
-            self.dirty[log.ids] = not self.exchange.pooled
+            self.dirty[log.ids] = not self.pooled
             self.t += 1
 
     @cached_property

@@ -52,7 +52,15 @@ def softmax_step(alpha: Any, z: Any, y: Any, rho: Any) -> Any:
 
 
 def ascend(
-    objective: Objective, alpha: Any, w: Any, q: Any, passes: int, steps: Any, key: Any, bias: bool
+    objective: Objective,
+    alpha: Any,
+    w: Any,
+    q: Any,
+    *,
+    passes: int,
+    steps: Any,
+    key: Any,
+    bias: bool,
 ) -> tuple[Any, Any]:
     """The first `steps` coordinate steps of `passes` passes over the client's samples; returns α
     and Δv.

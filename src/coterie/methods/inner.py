@@ -58,6 +58,7 @@ def proximal(
     batch: Batch,
     theta: Vector,
     w: Vector,
+    *,
     lam: Any,
     decay: Any,
     lr: Any,
@@ -69,7 +70,12 @@ def proximal(
     Returns θ and the number of gradients.
     """
     if tolerance is None and steps > 1 and objective.learner.input_layer is not None:
-        return _proximal_through_gram(objective, batch, theta, w, lam, decay, lr, steps), steps
+        return (
+            _proximal_through_gram(
+                objective, batch, theta, w, lam=lam, decay=decay, lr=lr, steps=steps
+            ),
+            steps,
+        )
 
     def gradient(theta: Vector) -> Vector:
         return objective.gradient(theta, batch) + lam * (theta - w) + decay * theta
@@ -82,6 +88,7 @@ def _proximal_through_gram(
     batch: Batch,
     theta: Vector,
     w: Vector,
+    *,
     lam: Any,
     decay: Any,
     lr: Any,

@@ -219,7 +219,14 @@ class Mocha(StarMethod):
         steps = jnp.where(present, done, 0)
         w, q = matrix(received.w), received.q
         alpha, moved = dual.ascend(
-            objective, state.alpha, w, q, self.local_epochs, steps, order, "b" in received.w.tree
+            objective,
+            state.alpha,
+            w,
+            q,
+            passes=self.local_epochs,
+            steps=steps,
+            key=order,
+            bias="b" in received.w.tree,
         )
         # The L2 term of the model is one more block of dual coordinates, r with −r/l2 = w at the
         # optimum: its exact maximiser.

@@ -118,11 +118,11 @@ class PFedMe(Averaging):
                 objective.batch(r),
                 theta,
                 w,
-                lam,
-                decay,
-                personal_lr,
-                self.inner_steps,
-                tolerance,
+                lam=lam,
+                decay=decay,
+                lr=personal_lr,
+                steps=self.inner_steps,
+                tolerance=tolerance,
             )
             w = w - lr * lam * (w - theta)
             return (w, theta), gradients
