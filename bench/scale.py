@@ -48,7 +48,7 @@ def main() -> None:
                     "mlr",
                     options,
                     graph,
-                    Path(folder),
+                    folder=Path(folder),
                 )
                 for _ in range(3):
                     simulator.advance(1)
