@@ -109,7 +109,7 @@ def test_memory_and_folders_give_the_same_comparison(tmp_path: Path) -> None:
             assert np.array_equal(x.rows.client, y.rows.client)
             assert np.array_equal(x.rows.row, y.rows.row)
             assert all(np.array_equal(x.rows.scores[v], y.rows.scores[v]) for v in x.scores)
-    assert stored.answer() == held.answer()
+    assert str(stored.answer()) == str(held.answer())
     assert (tmp_path / "here" / "table.md").read_text().startswith(markdown(stored))
 
 

@@ -101,7 +101,7 @@ def comparison(world: World, rng: np.random.Generator, fed: Federation) -> Compa
                     np.full(k, n),
                     1.0,
                     1.0,
-                    validation=0.5,
+                    validation=0.5 + 0.1 * (name == "method"),
                     rows=RowScores(client, np.arange(k * n) % n, {view: scores}),
                     test_rows=str(s) if world.resplit else "the same",
                 )
@@ -113,7 +113,11 @@ def comparison(world: World, rng: np.random.Generator, fed: Federation) -> Compa
 
 def read(text: str) -> dict[str, str]:
     """What the answer says, as a user would read it."""
-    these = re.match(r"Federating (helps|hurts|makes no clear difference to) these", text)
+    these = re.match(
+        r"(?:Federate: it |Do not federate: it |Federating )"
+        r"(helps|hurts|makes no clear difference to) these",
+        text,
+    )
     other = re.search(
         r"nother client like these would (gain too|lose|gain is not clear|gain cannot be)", text
     )
@@ -135,7 +139,7 @@ def said(
     out: dict[str, Counter[str]] = {"these": Counter(), "others": Counter(), "named": Counter()}
     for _ in range(count):
         compared = comparison(world, rng, fed)
-        text = compared.answer()
+        text = str(compared.answer())
         for told in (text, " ".join(compared.verdict())) if check else ():
             assert (world.seeds == 1) == ("one training run" in told), told
         for question, word in read(text).items():

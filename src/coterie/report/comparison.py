@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from coterie.data.federation import Federation
 from coterie.engine.exchange import exchange_of
-from coterie.report import words
+from coterie.report import answer, words
+from coterie.report.findings import Findings, ReferenceRow
 from coterie.report.gain import Gain, judge, measure
 from coterie.report.outcome import Outcome
 
@@ -105,14 +106,46 @@ class Comparison:
     federation: Federation
     entries: list[Entry]
     score_name: str = "accuracy"
+    minimum: int = 1
+    """The test rows that a client must have at every seed to count in means and tests."""
+    prior: float = 0.0
+    """A client with n test rows counts n / (n + prior) in means; 0: all count alike. This is the
+    weight of a random-effects mean if prior is the ratio of the variance of a row's difference to
+    that of clients' gains; a fixed one, so that weights do not depend on what is tested.
+    """
+    references: Sequence[ReferenceRow] = ()
+    """Models off the shelf, beside the methods."""
+    findings: Findings | None = None
 
     @cached_property
     def members(self) -> Array:
-        """The clients that all means and gains are over: those with a score at every seed."""
-        last = [o.last() for e in self.entries if not e.collapsed for o in e.outcomes]
-        if not last:
+        """The clients that all means and gains are over: those with a score, and enough test rows,
+        at every seed.
+        """
+        whole = [o for e in self.entries if not e.collapsed for o in e.outcomes]
+        if not whole:
             return np.zeros(self.federation.clients, bool)
-        return np.asarray(~np.isnan(np.stack(last)).any(0))
+        scored = ~np.isnan(np.stack([o.last() for o in whole])).any(0)
+        return np.asarray(scored & (self.tested >= self.minimum))
+
+    @cached_property
+    def tested(self) -> Array:
+        """The fewest test rows that each client has at any seed."""
+        return np.min([o.samples for e in self.entries for o in e.outcomes], axis=0)
+
+    @cached_property
+    def share(self) -> Array | None:
+        """What each client counts in means; None: all alike."""
+        return self.tested / (self.tested + self.prior) if self.prior else None
+
+    def mean(self, scores: Array) -> float:
+        """The mean over the clients that count, each with its share."""
+        return self._mean(scores[np.flatnonzero(self.members)], self.members)
+
+    def apart(self) -> list[tuple[int, int]]:
+        """The clients that have test rows but too few to count, and how many they have."""
+        few = np.flatnonzero((self.tested > 0) & (self.tested < self.minimum))
+        return [(int(k), int(self.tested[k])) for k in few]
 
     def rows(self) -> list[ReportRow]:
         """The table: a row per view of every method."""
@@ -125,7 +158,7 @@ class Comparison:
     @cached_property
     def _judged(self) -> list[tuple[Entry, ReportRow]]:
         measured = {
-            (i, view): measure(entry.outcomes, entry.local, view, self.members)
+            (i, view): measure(entry.outcomes, entry.local, view, self.members, self.share)
             for i, entry in enumerate(self.entries)
             if entry.local is not None and entry.measured and self.members.any()
             for view in entry.outcomes[0].method.model_views
@@ -152,7 +185,7 @@ class Comparison:
         return ReportRow(
             label=f"{entry.label} ({view})" if several else entry.label,
             view=view,
-            mean=Spread.over([float(np.nanmean(s)) for s in scores]),
+            mean=Spread.over([self._mean(s, members) for s in scores]),
             weighted=Spread.over(
                 [weighted(s, o.samples[members]) for s, o in zip(scores, outcomes, strict=True)]
             ),
@@ -187,13 +220,18 @@ class Comparison:
             ),
         )
 
+    def _mean(self, scores: Array, members: Array) -> float:
+        """Of the given clients, without those that have no score."""
+        has = ~np.isnan(scores)
+        part = None if self.share is None else self.share[members][has]
+        return float(np.average(scores[has], weights=part)) if has.any() else float("nan")
+
     def majority(self) -> float | None:
         """What always answering a client's most frequent class would score, mean over clients."""
         if self.federation.task != "classification":
             return None
         each = self.federation.majority_score()
-        members = np.flatnonzero(self.members)
-        return float(np.nanmean(each[members] if len(members) else each))
+        return self.mean(each) if self.members.any() else float(np.nanmean(each))
 
     def client_name(self, k: int) -> str:
         """A client as its owner calls it."""
@@ -210,11 +248,15 @@ class Comparison:
         partly = np.any(some, axis=0) & ~self.members if some else ~self.members & False
         return [self.client_name(int(k)) for k in np.flatnonzero(partly)]
 
-    def answer(self) -> str:
-        """In one paragraph: does federating help, whom, whom does it hurt, and what does it cost?
-        The method is chosen on validation data.
+    def answer(self) -> answer.Answer:
+        """Should these clients federate, with which method, who gains and who loses, and what does
+        it cost? `str` gives it in one paragraph. The method is chosen on validation data.
         """
-        return words.answer(self)
+        return self._answer
+
+    @cached_property
+    def _answer(self) -> answer.Answer:
+        return answer.answer(self)
 
     def verdict(self) -> list[str]:
         """A few sentences per method: does it help, and whom does it hurt?"""

@@ -108,8 +108,11 @@ class Measured:
     these: Tested | None = None
 
 
-def _rows(
-    outcomes: Sequence[Outcome], local: Sequence[Outcome], members: Array
+def paired_rows(
+    outcomes: Sequence[Outcome],
+    local: Sequence[Outcome],
+    members: Array,
+    share: Array | None = None,
 ) -> list[Rows] | None:
     """Paired differences of the rows of some clients, per seed; None if a run has none."""
     found = []
@@ -118,8 +121,16 @@ def _rows(
             return None
         kept = members[o.rows.client]
         mine, alone = o.rows.scores[o.view], lo.rows.scores[lo.view]
-        found.append(Rows(o.rows.client[kept], (mine.astype(float) - alone.astype(float))[kept]))
+        difference = (mine.astype(float) - alone.astype(float))[kept]
+        found.append(Rows(o.rows.client[kept], difference, share))
     return found
+
+
+def shared_rows(outcomes: Sequence[Outcome], rows: Sequence[Rows]) -> bool:
+    """Whether all seeds were tested on the same rows."""
+    return len({o.test_rows for o in outcomes}) == 1 and all(
+        np.array_equal(r.client, rows[0].client) for r in rows
+    )
 
 
 def measure(
@@ -127,16 +138,20 @@ def measure(
     local: Sequence[Outcome],
     view: str,
     members: Array,
+    share: Array | None = None,
 ) -> Measured:
-    """The gain of a view over the same clients at every seed, and its tests."""
+    """The gain of a view over the same clients at every seed, and its tests. `share` is what each
+    client counts in means; None: all alike.
+    """
     differences = np.stack(
         [(o.last(view) - lo.last())[members] for o, lo in zip(outcomes, local, strict=True)]
     )
     each = np.full(len(members), np.nan)
     each[members] = differences.mean(0)
     worst = int(np.nanargmin(each))
+    part = None if share is None else share[members]
     gain = Gain(
-        float(differences.mean()),
+        float(np.average(differences.mean(0), weights=part)),
         None,
         None,
         float(each[worst]),
@@ -144,13 +159,11 @@ def measure(
         tuple(each.tolist()),
         len(differences),
     )
-    others = of_other_sites(differences)
-    rows = _rows(outcomes, local, members) if view == outcomes[0].view else None
+    others = of_other_sites(differences, part)
+    rows = paired_rows(outcomes, local, members, share) if view == outcomes[0].view else None
     if rows is None:
         return Measured(gain, others)
-    shared = len({o.test_rows for o in outcomes}) == 1 and all(
-        np.array_equal(r.client, rows[0].client) for r in rows
-    )
+    shared = shared_rows(outcomes, rows)
     these = of_these_sites(rows, shared=shared)
     ids = np.flatnonzero(members)
     clients = Clients.of(ids, *of_each_client(rows, ids.tolist(), shared=shared))

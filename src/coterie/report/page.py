@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from coterie.report import figures
 from coterie.report.comparison import Comparison
 from coterie.report.measures import Sheet
+from coterie.report.sites import sites_sheet
 from coterie.report.tables import MEANING, filled, partly
 from coterie.report.words import HOW
 
@@ -44,6 +45,11 @@ def _sheet(sheet: Sheet) -> str:
     return f"<h2>{e(sheet.title)}</h2><p>{e(sheet.note)}</p>{table}"
 
 
+def _client_table(comparison: Comparison) -> str:
+    sheet = sites_sheet(comparison)
+    return "" if sheet is None else _sheet(sheet)
+
+
 def page(comparison: Comparison, config: str = "", more: Sequence[Sheet] = ()) -> str:
     """The report of a comparison as HTML text; `more` are further tables."""
     fed = comparison.federation
@@ -53,10 +59,10 @@ def page(comparison: Comparison, config: str = "", more: Sequence[Sheet] = ()) -
     body = "".join(
         f"<tr{muted(line)}>" + "".join(f"<td>{e(c)}</td>" for c in line) + "</tr>" for line in lines
     )
-    answer = f"<p><strong>{e(comparison.answer())}</strong></p>"
+    first, *rest = comparison.answer().sentences
+    answer = f"<p><strong>{e(first)}</strong></p><p>{e(' '.join(rest))}</p>"
     words = (
-        answer
-        + "<ul>"
+        "<ul>"
         + "".join(f"<li>{e(sentence)}</li>" for sentence in comparison.verdict())
         + f"</ul><p>{e(HOW)}</p>"
     )
@@ -97,8 +103,9 @@ def page(comparison: Comparison, config: str = "", more: Sequence[Sheet] = ()) -
     return (
         f'<!doctype html><html lang="en">{head}<body><h1>{e(comparison.title)}</h1>'
         f"<p>{e(facts)}</p>"
+        f"<h2>Should these clients federate?</h2>{answer}{_client_table(comparison)}"
         f'<h2>Methods side by side</h2><div class="scroll">{table}</div>{meaning}'
-        f"<h2>Does federating help, and whom does it hurt?</h2>{words}"
+        f"<h2>Method by method</h2>{words}"
         + "".join(_sheet(sheet) for sheet in more)
         + f'<h2>Figures</h2><div class="figures">{pictures}</div>'
         + (f"<h2>Experiment</h2><pre>{e(config)}</pre>" if config else "")

@@ -190,11 +190,19 @@ class Rows:
 
     client: Array
     difference: Array
+    share: Array | None = None
+    """What every client counts in the mean, by its number; None: all alike."""
 
     def weights(self) -> Array:
-        """One part for every client, shared out among its rows."""
-        _, place, count = np.unique(self.client, return_inverse=True, return_counts=True)
-        return 1.0 / (len(count) * count[place])
+        """What each row counts: a client's part, shared out among its rows."""
+        ids, place, count = np.unique(self.client, return_inverse=True, return_counts=True)
+        part = np.ones(len(ids)) if self.share is None else self.share[ids]
+        return np.asarray((part / (part.sum() * count))[place])
+
+    def only(self, client: int) -> Rows:
+        """The rows of one client."""
+        kept = self.client == client
+        return Rows(self.client[kept], self.difference[kept])
 
     def of_clients(self, clients: Sequence[int]) -> list[Array]:
         """Each client's differences."""
@@ -208,7 +216,8 @@ def _by_run(rows: Sequence[Rows], shared: bool) -> list[Rows]:
     """One set of rows if all seeds have the same ones: the mean over seeds, row by row."""
     if not shared:
         return list(rows)
-    return [Rows(rows[0].client, np.mean([r.difference for r in rows], axis=0))]
+    mean = np.mean([r.difference for r in rows], axis=0)
+    return [Rows(rows[0].client, mean, rows[0].share)]
 
 
 def of_these_sites(rows: Sequence[Rows], *, shared: bool = True) -> Tested:
@@ -233,22 +242,25 @@ def of_these_sites(rows: Sequence[Rows], *, shared: bool = True) -> Tested:
     return Tested(mean, *p, *_interval(mean, null, (power(2), power(1), power(0)), seeds))
 
 
-def of_other_sites(differences: Array) -> Tested:
+def of_other_sites(differences: Array, share: Array | None = None) -> Tested:
     """Would another site like these gain? Hypothesis: the mean difference of the sites that these
     were drawn from is 0.
 
     From an array (seeds, clients). Paired sign-flips of the clients' means over seeds, all 2ᴷ of
     them for up to 13 clients. With several seeds the p-value is the larger of that and of the test
     above with Student's critical value for the clients' variance, too: the few sums that few
-    clients have leave no room to add anything to.
+    clients have leave no room to add anything to. `share` is what each client counts; None: all
+    alike.
     """
-    each = differences.mean(0)
-    k, mean = len(each), float(each.mean())
-    p = p_value(mean, flips(each / k))
-    variance, freedom = _over_seeds(differences.mean(1))
+    each, k = differences.mean(0), differences.shape[1]
+    part = np.full(k, 1 / k) if share is None else share / share.sum()
+    mean = float(part @ each)
+    p = p_value(mean, flips(part * each))
+    variance, freedom = _over_seeds(differences @ part)
     if not variance:
         return Tested(mean, p, p)
-    clients = Flips(_student(k - 1, DRAWS) * each.std(ddof=1) / np.sqrt(k), _chances())
+    deviation = np.sqrt(np.sum(part**2) * np.sum(part * (each - mean) ** 2) * k / (k - 1))
+    clients = Flips(_student(k - 1, DRAWS) * deviation, _chances())
     return Tested(mean, max(p, p_value(mean, clients, variance, freedom)), p)
 
 

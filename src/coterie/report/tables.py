@@ -104,9 +104,12 @@ def filled(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
     """Names and texts of the columns that have something in them."""
     unit = 100.0 if comparison.score_name == "accuracy" else 1.0
     lines = [cells(row, unit) for row in comparison.rows()]
+    beside = [(f"({r.label})", r.mean(comparison)) for r in comparison.references]
     majority = comparison.majority()
     if majority is not None:
-        lines.append(["(majority class)", score_number(majority, unit), *[""] * (len(COLUMNS) - 2)])
+        beside.append(("(majority class)", majority))
+    empty = [""] * (len(COLUMNS) - 2)
+    lines += [[label, score_number(value, unit), *empty] for label, value in beside]
     there = [i for i, _ in enumerate(COLUMNS) if any(line[i] for line in lines)]
     return [COLUMNS[i] for i in there], [[line[i] for i in there] for line in lines]
 

@@ -32,10 +32,6 @@ def p_text(p: float) -> str:
     return "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
 
 
-def _clients(count: int) -> str:
-    return f"these {count} clients" if count > 1 else "this client"
-
-
 class Words:
     """The words for one comparison: its unit and the names of its clients."""
 
@@ -43,6 +39,10 @@ class Words:
         self.comparison = comparison
         accuracy = comparison.score_name == "accuracy"
         self.unit, self.points = (100.0, " points") if accuracy else (1.0, "")
+
+    @staticmethod
+    def clients(count: int) -> str:
+        return f"these {count} clients" if count > 1 else "this client"
 
     def number(self, value: float, *, signed: bool = False) -> str:
         return score_number(value, self.unit, signed=signed)
@@ -118,14 +118,14 @@ class Words:
         what = self.size(g, g.these.p)
         if g.these.p is None:
             head = (
-                f"{row.label}: {what} {against}. Whether {_clients(g.count)} gain cannot be"
+                f"{row.label}: {what} {against}. Whether {self.clients(g.count)} gain cannot be"
                 f" answered: {g.these.why}."
             )
         else:
             verb = {"helps": "helps", "hurts": "hurts"}.get(
                 g.these.word, "makes no clear difference to"
             )
-            head = f"{row.label} {verb} {_clients(g.count)}: {what} {against}."
+            head = f"{row.label} {verb} {self.clients(g.count)}: {what} {against}."
         told = [head, self.others(g.others) if others else "", self.singles(g), self.extreme(g)]
         if g.seeds > 1:
             told.insert(1, self.runs(g))
@@ -150,7 +150,7 @@ def verdict(comparison: Comparison) -> list[str]:
     return [*out, words.runs(single[0])] if single else out
 
 
-def _nothing(comparison: Comparison) -> str:
+def nothing(comparison: Comparison) -> str:
     """Why there is no answer."""
     whole = [e for e in comparison.entries if e.federated and not e.collapsed]
     if not whole:
@@ -166,64 +166,3 @@ def _nothing(comparison: Comparison) -> str:
         if not comparison.members.any()
         else "There is no Local to compare with, so there is nothing to say about federating."
     )
-
-
-def answer(comparison: Comparison) -> str:
-    """In one paragraph: does federating help, whom, whom does it hurt, and what does it cost?
-
-    The method is chosen on validation data. Without any, and with several methods to choose from,
-    it is chosen on test data and there is no verdict on it.
-    """
-    rows = [
-        (entry, row)
-        for entry, row in comparison.judged()
-        if entry.federated and row.gain is not None and row.gain.these is not None
-    ]
-    if not rows:
-        return _nothing(comparison)
-    validated = all(o.validation is not None for e, _ in rows for o in e.outcomes)
-    score = lambda e: np.mean([o.validation for o in e.outcomes])
-    entry, row = max(rows, key=lambda r: score(r[0]) if validated else r[1].mean.mean)
-    g = row.gain
-    assert g is not None
-    assert g.these is not None
-    assert g.others is not None
-    words = Words(comparison)
-    chosen = (
-        "the only federated method"
-        if len(rows) == 1
-        else f"the best of {len(rows)} methods on {'validation' if validated else 'test'} data"
-    )
-    free = validated or len(rows) == 1
-    sure = g.these if free else Verdict.none("")
-    who = _clients(g.count)
-    head = {
-        "helps": f"Federating helps {who}: ",
-        "hurts": f"Federating hurts {who}: ",
-        "no clear difference": f"Federating makes no clear difference to {who}: ",
-    }.get(sure.word, "No verdict: ")
-    told = [
-        f"{head}{row.label}, {chosen}, scores {words.number(row.mean.mean)} on test data against"
-        f" {words.number(_alone(comparison, entry))} for training alone with equal gradient steps,"
-        f" {words.size(g, sure.p)}."
-    ]
-    if not free:
-        told.append(
-            "There is no validation data, so it was chosen on the very data that it would be tested"
-            " on. The other methods and their verdicts are listed one by one."
-        )
-    elif sure.p is None:
-        told.append(f"Whether {who} gain cannot be answered: {sure.why}.")
-    if free:
-        told.append(words.others(g.others))
-    told += [words.singles(g), words.runs(g)]
-    cost = np.mean(
-        [(o.up[-1] + o.down[-1]) / comparison.federation.clients for o in entry.outcomes]
-    )
-    told.append(f"It costs each client {bytes_text(float(cost))} in all, sent and received.")
-    return " ".join(sentence for sentence in told if sentence)
-
-
-def _alone(comparison: Comparison, entry: Entry) -> float:
-    assert entry.local is not None
-    return float(np.mean([o.last()[comparison.members].mean() for o in entry.local]))

@@ -1,0 +1,309 @@
+"""The answer of a comparison: should these clients federate, with which method, who gains, who
+loses, what does it cost, how sure is that, and what would change it?
+
+"Do not federate" is a candidate like any other. Everything is measured against the best Local of
+the table, not against the Local that happens to have a method's own settings. The choice is made on
+validation data, so one test on test data is enough for what was chosen; without validation data
+there is no verdict.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from coterie.methods.local import Local
+from coterie.report.gain import Gain, Verdict, judge, measure
+from coterie.report.units import bytes_text
+from coterie.report.words import Words, nothing, p_text
+
+if TYPE_CHECKING:
+    from coterie.report.comparison import Comparison, Entry
+
+Word = Literal["federate", "do not federate", "no clear difference", "cannot be answered"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """What is recommended, and the sentences that say why."""
+
+    word: Word
+    method: str | None
+    """The label of the federated method that the answer is about."""
+    local: str | None
+    """The label of the Local that it was measured against."""
+    gain: Gain | None
+    verdict: Verdict | None
+    sentences: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return " ".join(self.sentences)
+
+    def to_config(self) -> dict[str, Any]:
+        """Plain values, for answer.json."""
+        g, v = self.gain, self.verdict
+        found = {
+            "answer": self.word,
+            "method": self.method,
+            "against": self.local,
+            "gain": None if g is None else g.mean,
+            "low": None if g is None else g.low,
+            "high": None if g is None else g.high,
+            "p": None if v is None else v.p,
+            "test": None if v is None else v.word,
+            "clients": None if g is None else g.count,
+            "text": str(self),
+        }
+        if g is not None and g.clients is not None:
+            found["clearly_helped"] = len(g.clients.helped)
+            found["clearly_hurt"] = len(g.clients.hurt)
+        return found
+
+
+def _validation(entry: Entry) -> float | None:
+    """The mean validation score over seeds; None if a run has none."""
+    found = [o.validation for o in entry.outcomes]
+    return None if any(v is None for v in found) else float(np.mean(found))  # type: ignore[arg-type]
+
+
+def best_local(comparison: Comparison) -> Entry | None:
+    """The Local that everything is measured against: best on validation data, or without it on
+    test data, which is hardest on the others.
+    """
+    alone = [
+        e for e in comparison.entries if isinstance(e.outcomes[0].method, Local) and not e.collapsed
+    ]
+    if not alone:
+        return None
+    if all(_validation(e) is not None for e in alone):
+        return max(alone, key=lambda e: _validation(e) or 0.0)
+    return max(alone, key=lambda e: scored(comparison, e))
+
+
+def scored(comparison: Comparison, entry: Entry) -> float:
+    """The mean test score over clients and seeds."""
+    return float(np.mean([comparison.mean(o.last()) for o in entry.outcomes]))
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """What was chosen among the federated methods and Local, and on what."""
+
+    entry: Entry
+    local: Entry
+    gain: Gain
+    verdict: Verdict
+    federate: bool
+    """False: Local is better on validation data than every federated method."""
+    candidates: int
+    validated: bool
+
+
+def choose(comparison: Comparison) -> Choice | None:
+    """The best federated method, and whether training alone is better; None if there is nothing to
+    choose from.
+    """
+    local = best_local(comparison)
+    federated = [e for e in comparison.entries if e.federated and not e.collapsed]
+    if local is None or not federated or not comparison.members.any():
+        return None
+    scores = {id(e): _validation(e) for e in [*federated, local]}
+    validated = all(s is not None for s in scores.values())
+    if validated:
+        score = lambda e: scores[id(e)]
+    else:
+        score = lambda e: scored(comparison, e)
+    entry = max(federated, key=score)
+    view = entry.outcomes[0].view
+    measured = measure(entry.outcomes, local.outcomes, view, comparison.members, comparison.share)
+    gain = judge([measured])[0]
+    assert gain.these is not None
+    free = validated or len(federated) == 1
+    verdict = gain.these if free else Verdict.none("")
+    better = not validated or score(entry) > score(local)
+    return Choice(entry, local, gain, verdict, better, len(federated), validated)
+
+
+def answer(comparison: Comparison) -> Answer:
+    """The answer in sentences; `words._nothing` says why there is none."""
+    choice = choose(comparison)
+    if choice is None:
+        return Answer("cannot be answered", None, None, None, None, (nothing(comparison),))
+    says = _Says(comparison, choice)
+    sentences = [
+        says.head(),
+        says.chosen(),
+        says.others(),
+        says.singles(),
+        says.runs(),
+        says.cost(),
+        *says.around(),
+    ]
+    return Answer(
+        says.word,
+        choice.entry.label,
+        choice.local.label,
+        choice.gain,
+        choice.verdict,
+        tuple(s for s in sentences if s),
+    )
+
+
+class _Says:
+    """The sentences of one answer."""
+
+    def __init__(self, comparison: Comparison, choice: Choice) -> None:
+        self.comparison, self.choice = comparison, choice
+        self.words = Words(comparison)
+
+    @property
+    def word(self) -> Word:
+        c = self.choice
+        if c.verdict.p is None:
+            return "cannot be answered"
+        if c.verdict.word == "hurts" or (not c.federate and c.verdict.word != "helps"):
+            return "do not federate"
+        return "federate" if c.verdict.word == "helps" else "no clear difference"
+
+    def _means(self, entry: Entry) -> str:
+        return self.words.number(scored(self.comparison, entry))
+
+    def _compared(self) -> str:
+        c = self.choice
+        alone = (
+            "training alone" if c.local.label == "Local" else f"training alone ({c.local.label})"
+        )
+        return (
+            f"{c.entry.label} scores {self._means(c.entry)} on test data, {alone}"
+            f" {self._means(c.local)}: {self.words.size(c.gain, c.verdict.p)}"
+        )
+
+    def head(self) -> str:
+        c, who = self.choice, self.words.clients(self.choice.gain.count)
+        start = {
+            "federate": f"Federate: it helps {who}.",
+            "no clear difference": f"Federating makes no clear difference to {who}.",
+            "cannot be answered": "No verdict.",
+        }.get(
+            self.word,
+            f"Do not federate: it hurts {who}."
+            if c.verdict.word == "hurts"
+            else f"Do not federate: {who} do as well alone.",
+        )
+        return f"{start} {self._compared()}."
+
+    def chosen(self) -> str:
+        c = self.choice
+        if not c.validated and c.candidates > 1:
+            return (
+                "There is no validation data, so the method was chosen on the very data that it"
+                " would be tested on. The other methods and their verdicts are listed one by one."
+            )
+        if c.verdict.p is None:
+            return f"Whether these clients gain cannot be answered: {c.verdict.why}."
+        if not c.federate:
+            best = "no federated method was" if c.candidates > 1 else f"{c.entry.label} was not"
+            near = f" {c.entry.label} came nearest." if c.candidates > 1 else ""
+            return f"On validation data {best} better than training alone.{near}"
+        if c.candidates > 1:
+            return f"It is the best of {c.candidates} federated methods on validation data."
+        return ""
+
+    def others(self) -> str:
+        c = self.choice
+        if c.verdict.p is None or c.gain.others is None:
+            return ""
+        return self.words.others(c.gain.others)
+
+    def singles(self) -> str:
+        return self.words.singles(self.choice.gain)
+
+    def runs(self) -> str:
+        return self.words.runs(self.choice.gain)
+
+    def cost(self) -> str:
+        outcomes, n = self.choice.entry.outcomes, self.comparison.federation.clients
+        cost = float(np.mean([(o.up[-1] + o.down[-1]) / n for o in outcomes]))
+        return f"{self.choice.entry.label} costs each client {bytes_text(cost)}, sent and received."
+
+    def around(self) -> Sequence[str]:
+        """What stands beside the answer: clients that do not count, other models, what-ifs."""
+        return [s for f in (self.apart, self.sight, self.shelf, self.whatif) if (s := f())]
+
+    def apart(self) -> str:
+        few = self.comparison.apart()
+        if not few:
+            return ""
+        names = ", ".join(f"{self.comparison.client_name(k)} ({n})" for k, n in few[:6])
+        more = f" and {len(few) - 6} more" if len(few) > 6 else ""
+        return (
+            f"Too few test rows to count, fewer than {self.comparison.minimum}: {names}{more};"
+            " these clients are in no mean."
+        )
+
+    def sight(self) -> str:
+        """How small a difference could be seen."""
+        g = self.choice.gain
+        if self.word not in ("no clear difference", "do not federate") or g.low is None:
+            return ""
+        if self.choice.verdict.word == "hurts" or g.high is None:
+            return ""
+        half = (g.high - g.low) / 2
+        return (
+            f"With these test rows a gain of about {self.words.number(half)}{self.words.points}"
+            " could be seen; four times as many rows would halve that."
+        )
+
+    def shelf(self) -> str:
+        """Whether something off the shelf is better than the best here."""
+        here = max(scored(self.comparison, e) for e in (self.choice.entry, self.choice.local))
+        better = [r for r in self.comparison.references if r.mean(self.comparison) > here]
+        if not better:
+            return ""
+        best = max(better, key=lambda r: r.mean(self.comparison))
+        number = self.words.number(best.mean(self.comparison))
+        what = (
+            "another model may matter more than federating"
+            if not best.pooled
+            else "but it needs all data in one place"
+        )
+        return f"scikit-learn's {best.label} scores {number}, more than the best here: {what}."
+
+    def whatif(self) -> str:
+        found = self.comparison.findings
+        if found is None:
+            return ""
+        out = []
+        for one in found.unlike:
+            name = self.comparison.client_name(one.client)
+            size = self.words.number(one.against_with.mean, signed=True) + self.words.points
+            rest = self.words.number(one.over_local.mean, signed=True) + self.words.points
+            if one.against_with.p <= 0.05 and one.against_with.mean > 0:
+                out.append(
+                    f"{name} is unlike all others and pulls them down: without it they score {size}"
+                    f" more ({p_text(one.against_with.p)}), {rest} over training alone (validation"
+                    " data)."
+                )
+            else:
+                out.append(
+                    f"{name} is unlike all others: their models fail there, and its model fails at"
+                    f" theirs. Without it the others would change by {size} (validation data)."
+                )
+        if found.half is not None and found.whole is not None:
+            half, whole = (
+                self.words.number(t.mean, signed=True) for t in (found.half, found.whole)
+            )
+            out.append(
+                f"With half the training rows everywhere the gain would be {half} instead of"
+                f" {whole} (validation data)."
+            )
+        for kind, tested in found.graphs:
+            size = self.words.number(tested.mean, signed=True) + self.words.points
+            out.append(
+                f'With the graph "{kind}", which reads everybody\'s labels, FedU would gain {size}'
+                " over training alone (validation data)."
+            )
+        return " ".join(out)

@@ -1,0 +1,50 @@
+"""What was found around a comparison: models off the shelf, and what would change the answer."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from numpy.typing import NDArray
+
+from coterie.report.significance import Tested
+
+if TYPE_CHECKING:
+    from coterie.report.comparison import Comparison
+
+
+@dataclasses.dataclass(frozen=True)
+class ReferenceRow:
+    """A model off the shelf, as a row of the table."""
+
+    label: str
+    pooled: bool
+    """Fitted on all data in one place, not at each client."""
+    scores: NDArray[Any]
+    """Of every client on its test rows, larger is better; NaN without any."""
+
+    def mean(self, comparison: Comparison) -> float:
+        return comparison.mean(self.scores)
+
+
+class LeftOut(NamedTuple):
+    """What the others gain when one client is left out: against training with it, and over training
+    alone.
+    """
+
+    client: int
+    against_with: Tested
+    over_local: Tested
+
+
+@dataclasses.dataclass(frozen=True)
+class Findings:
+    """What would change the answer, measured on validation rows."""
+
+    unlike: tuple[LeftOut, ...] = ()
+    whole: Tested | None = None
+    """The gain of the chosen method as it is."""
+    half: Tested | None = None
+    """Its gain with half of the training rows of every client."""
+    graphs: tuple[tuple[str, Tested], ...] = ()
+    """FedU's gain over other graphs."""

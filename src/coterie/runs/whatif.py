@@ -1,0 +1,160 @@
+"""What would change the answer: fewer rows, one client less, another graph.
+
+Each question is answered by training again and looking at validation rows, so that the test rows
+stay unseen. What is found is a hint, not a verdict: the method was chosen on the same rows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.coupling.graph import Graph
+from coterie.data.federation import Federation, Split, pack
+from coterie.engine.evaluate import to_device
+from coterie.engine.simulate import Result, simulate
+from coterie.engine.training import Training
+from coterie.engine.transfer import Transfer, transfer
+from coterie.methods.graph import GraphMethod
+from coterie.models.base import Model, ModelSpec
+from coterie.report.outcome import Outcome
+from coterie.report.significance import Rows, Tested, of_these_sites
+from coterie.runs.experiment import Contender
+
+Array = NDArray[Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Rehearsal:
+    """The setting that what-ifs are trained in: validation rows stand in the place of test rows."""
+
+    federation: Federation
+    model: Model | ModelSpec
+    graph: Callable[[Federation], Graph]
+    training: Training
+    seeds: tuple[int, ...]
+
+    @classmethod
+    def of(
+        cls,
+        federation: Federation,
+        model: Model | ModelSpec,
+        graph: Callable[[Federation], Graph],
+        training: Training,
+        seeds: Sequence[int],
+    ) -> Rehearsal:
+        """Without any test rows; models of the last round count."""
+        none = Split(
+            federation.test.x[:0], federation.test.y[:0], np.zeros_like(federation.test.offsets)
+        )
+        unseen = dataclasses.replace(federation, test=federation.validation, validation=none)
+        return cls(unseen, model, graph, training, tuple(seeds))
+
+    def with_(self, federation: Federation) -> Rehearsal:
+        return dataclasses.replace(self, federation=federation)
+
+    def run(self, contender: Contender, seed: int, graph: Graph | None = None) -> Result:
+        method, channel = contender
+        if graph is None and isinstance(method, GraphMethod):
+            graph = self.graph(self.federation)
+        options = {**self.training.to_config(), "seed": seed, "eval_every": self.training.rounds}
+        options.pop("checkpoint_every", None)
+        return simulate(
+            method,
+            self.federation,
+            self.model,
+            graph=graph if isinstance(method, GraphMethod) else None,
+            channel=channel,
+            keep_collapsed=True,
+            **options,
+        )
+
+    def outcomes(self, contender: Contender, graph: Graph | None = None) -> list[Outcome]:
+        return [Outcome.from_result(self.run(contender, seed, graph)) for seed in self.seeds]
+
+
+class Found(NamedTuple):
+    """The gain of a federated method over training alone in another situation, on validation
+    rows.
+    """
+
+    gain: Tested
+    rows: int
+
+
+def gain(
+    mine: Sequence[Outcome], alone: Sequence[Outcome], clients: Array | None = None
+) -> Found | None:
+    """Paired on the same rows; perhaps of some clients only. None if a run collapsed."""
+    found = []
+    for a, b in zip(mine, alone, strict=True):
+        if a.rows is None or b.rows is None:
+            return None
+        kept = np.ones(len(a.rows.client), bool)
+        if clients is not None:
+            kept = np.isin(a.rows.client, clients)
+        difference = a.rows.scores[a.view].astype(float) - b.rows.scores[b.view].astype(float)
+        found.append(Rows(a.rows.client[kept], difference[kept]))
+    if not found or not len(found[0].client):
+        return None
+    return Found(of_these_sites(found), len(found[0].client))
+
+
+def halved(federation: Federation, seed: int = 0) -> Federation:
+    """Half of every client's training rows (at least one)."""
+    rng = np.random.default_rng([seed, 0x4A1F])
+    parts = []
+    for k in range(federation.clients):
+        x, y = federation.train.client(k)
+        kept = np.sort(rng.permutation(len(y))[: max(1, len(y) // 2)])
+        parts.append((x[kept], y[kept]))
+    return dataclasses.replace(federation, train=pack(parts))
+
+
+def likeness(rehearsal: Rehearsal, local: Contender) -> Transfer:
+    """How well every client's own model does at the others, on their training rows."""
+    simulator = rehearsal.run(local, rehearsal.seeds[0]).simulator
+    held = to_device(rehearsal.federation.train, simulator.template.dtype)
+    return transfer(simulator.spec.learner, simulator.all_models(), held)
+
+
+class LeftOut(NamedTuple):
+    """What the others gain when one client is left out: against training with it, and against
+    training alone.
+    """
+
+    client: int
+    against_with: Tested
+    over_local: Tested
+
+
+def leave_out(
+    rehearsal: Rehearsal, contender: Contender, alone: Sequence[Outcome], client: int
+) -> LeftOut | None:
+    """Train without one client and compare at the others."""
+    n = rehearsal.federation.clients
+    others = np.setdiff1d(np.arange(n), [client])
+    with_it = rehearsal.outcomes(contender)
+    without = rehearsal.with_(rehearsal.federation.subset(others)).outcomes(contender)
+    for outcome in without:  # their numbers among all
+        if outcome.rows is not None:
+            outcome.rows = outcome.rows._replace(client=others[outcome.rows.client])
+    against, over = gain(without, _only(with_it, others)), gain(without, _only(alone, others))
+    return None if against is None or over is None else LeftOut(client, against.gain, over.gain)
+
+
+def _only(outcomes: Sequence[Outcome], clients: Array) -> list[Outcome]:
+    """The same outcomes with the rows of some clients."""
+    out = []
+    for outcome in outcomes:
+        rows = outcome.rows
+        if rows is not None:
+            kept = np.isin(rows.client, clients)
+            scores = {view: values[kept] for view, values in rows.scores.items()}
+            rows = rows._replace(client=rows.client[kept], row=rows.row[kept], scores=scores)
+        out.append(dataclasses.replace(outcome, rows=rows))
+    return out
