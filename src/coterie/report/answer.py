@@ -112,10 +112,7 @@ def choose(comparison: Comparison) -> Choice | None:
         return None
     scores = {id(e): _validation(e) for e in [*federated, local]}
     validated = all(s is not None for s in scores.values())
-    if validated:
-        score = lambda e: scores[id(e)]
-    else:
-        score = lambda e: scored(comparison, e)
+    score: Any = lambda e: scores[id(e)] if validated else scored(comparison, e)
     entry = max(federated, key=score)
     view = entry.outcomes[0].view
     measured = measure(entry.outcomes, local.outcomes, view, comparison.members, comparison.share)

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from coterie.report.gain import Gain, Verdict
-from coterie.report.units import bytes_text, score_number
+from coterie.report.units import score_number
 
 if TYPE_CHECKING:
-    from coterie.report.comparison import Comparison, Entry, ReportRow
+    from coterie.report.comparison import Comparison, ReportRow
 
 HOW = (
     "How to read this. These clients: sign-flips of the paired differences on their test rows; the"
