@@ -124,7 +124,7 @@ def choose(comparison: Comparison) -> Choice | None:
     return Choice(entry, local, gain, verdict, better, len(federated), validated)
 
 
-def answer(comparison: Comparison) -> Answer:
+def answer_of(comparison: Comparison) -> Answer:
     """The answer in sentences; `words._nothing` says why there is none."""
     choice = choose(comparison)
     if choice is None:

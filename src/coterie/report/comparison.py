@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from coterie.data.federation import Federation
 from coterie.engine.exchange import exchange_of
-from coterie.report import answer, words
+from coterie.report import words
+from coterie.report.answer import Answer, answer_of
 from coterie.report.findings import Findings, ReferenceRow
 from coterie.report.gain import Gain, judge, measure
 from coterie.report.outcome import Outcome
@@ -248,15 +249,15 @@ class Comparison:
         partly = np.any(some, axis=0) & ~self.members if some else ~self.members & False
         return [self.client_name(int(k)) for k in np.flatnonzero(partly)]
 
-    def answer(self) -> answer.Answer:
+    def answer(self) -> Answer:
         """Should these clients federate, with which method, who gains and who loses, and what does
         it cost? `str` gives it in one paragraph. The method is chosen on validation data.
         """
         return self._answer
 
     @cached_property
-    def _answer(self) -> answer.Answer:
-        return answer.answer(self)
+    def _answer(self) -> Answer:
+        return answer_of(self)
 
     def verdict(self) -> list[str]:
         """A few sentences per method: does it help, and whom does it hurt?"""
