@@ -166,13 +166,13 @@ def _feature(column: pa.ChunkedArray, name: str, names: list[str], missing: str)
             f"the newcomers' column {name!r} is of type {column.type}, but text in the run; they"
             " must be of one kind."
         ) from None
-    places = {title.removeprefix(f"{name}="): place for place, title in enumerate(categories)}
+    columns = {title.removeprefix(f"{name}="): i for i, title in enumerate(categories)}
     block = Block(np.zeros((len(texts), len(categories))), categories, False)
     check_feature(block, column, name, missing)
     unknown: Counter[str] = Counter()
     for row, text in enumerate(texts):
-        if text in places:
-            block.values[row, places[text]] = 1
+        if text in columns:
+            block.values[row, columns[text]] = 1
         elif text is not None:
             unknown[text] += 1
     if unknown:
