@@ -36,7 +36,7 @@ from coterie.engine.arguments import (
     as_method,
     as_model,
     as_training,
-    check_batch,
+    check_training,
 )
 from coterie.engine.check import check
 from coterie.engine.evaluate import Scores, evaluate, to_device
@@ -85,7 +85,7 @@ class Simulator:
         asked, federation, model = as_method(method), as_federation(federation), as_model(model)
         training, graph, attack = as_training(training), as_graph(graph), as_attack(attack)
         channel = as_channel(channel)
-        check_batch(training, federation)
+        check_training(training, federation)
         self.training, self.everybody, self.attack = training, federation, attack
         self.roll = Roll.call(federation, training)
         self.members, self.held_out = self.roll.members, self.roll.held_out
@@ -142,7 +142,8 @@ class Simulator:
         """Messages with NaN or infinity so far, which counted as not sent (malicious clients'
         only).
         """
-        self.dirty = np.zeros(fed.clients, bool)
+        self.dirty, self.touched = np.zeros((2, fed.clients), bool)
+        """Who trained since the last checkpoint, and who ever did."""
         self.broadcasts = BroadcastAccount(fed.clients)
         self._seconds_per_round = 0.0
 
@@ -285,6 +286,7 @@ class Simulator:
             self.ledger.add(self.t, who, bill.up, bill.down, bill.gradients)
             self.unsent += int(log.unsent.sum())
             self.dirty[log.ids] = not self.pooled
+            self.touched[log.ids] |= not self.pooled
             self.t += 1
 
     @cached_property
@@ -331,6 +333,7 @@ class Simulator:
             self.hub_state = jax.tree.unflatten(structure, kept)
             for ids, packed in saved.rows:
                 self.store.load(ids, packed)
+                self.touched[ids] = True
         self.t = saved.t
         self.ledger.carry_on(saved.totals)
 
@@ -349,15 +352,18 @@ class Simulator:
             scores = {name: blank(found) for name, found in scores.items()}
         if len(self.held_out):
             scores = {name: self.roll.among_all(s, self.members) for name, s in scores.items()}
-            if self.t >= self.training.rounds and len(self.everybody.test):
-                scores["newcomers"] = self.roll.among_all(self._newcomers(), self.held_out)
+            ended = self.training.plain and self.t >= self.training.rounds
+            if ended and len(self.everybody.test):
+                scores["newcomers"] = self.newcomers()
         return Snapshot(self.t, scores, **self.ledger.totals())
 
-    def _newcomers(self) -> Scores:
+    def newcomers(self) -> Scores:
+        """What held-out clients reach when they adapt from here."""
         from coterie.engine.adapt import adapt  # it needs a simulator
 
-        newcomers = self.everybody.subset(self.held_out)
-        return adapt(self, newcomers, rounds=self.training.adapt_rounds).scores
+        out = self.everybody.subset(self.held_out)
+        found = adapt(self, out, rounds=self.training.adapt_rounds).scores
+        return self.roll.among_all(found, self.held_out)
 
     def scored(self, split: str) -> NDArray[np.int64]:
         """How many samples of each client a split's scores are over; 0 for those that have none

@@ -111,6 +111,11 @@ class Slow:
                 f"training.held_out is {training.held_out}, but must be 0: the slow simulator has"
                 " no newcomers."
             )
+        if not training.plain:
+            raise InvalidInput(
+                f"training.keep is {training.keep!r} and training.patience {training.patience}, but"
+                " the slow simulator runs all rounds and keeps the last; leave them out."
+            )
         self.training, self.federation, self.seed, self.attack = (
             training,
             federation,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from coterie.report.counted import converged
 from coterie.report.gain import Gain, Verdict
 from coterie.report.units import bytes_text, score_number
 
@@ -151,6 +152,7 @@ def verdict(comparison: Comparison) -> list[str]:
             )
     if asked and open_:
         out.append(words.others(asked[0]))
+    out += converged(comparison)
     single = [r.gain for r in rows if r.gain is not None and r.gain.seeds == 1]
     return [*out, words.runs(single[0])] if single else out
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from coterie.channel import PLAIN, Channel
 from coterie.core import schedule
-from coterie.core.errors import InvalidInput
+from coterie.core.errors import InvalidInput, unknown
 from coterie.core.files import make_folder, write_text
 from coterie.core.options import Options
 from coterie.coupling.graph import Graph
@@ -29,7 +29,7 @@ from coterie.report.outcome import Outcome
 from coterie.report.page import page
 from coterie.report.tables import markdown
 from coterie.runs import run as runs
-from coterie.runs.experiment import Contender, Experiment
+from coterie.runs.experiment import PROTOCOLS, Contender, Experiment
 from coterie.runs.grid import Begin, Planned, run_all
 
 
@@ -153,13 +153,15 @@ def _assemble(
     labelled: list[tuple[str, Contender]],
     partner: list[int | None],
     table: list[list[Outcome]],
+    *,
+    protocol: str = "standard",
 ) -> Comparison:
     entries = []
     for (label, _), outcomes, p in zip(labelled, table, partner, strict=True):
         why = None if p is None else next((o.collapsed for o in table[p] if o.collapsed), None)
         local = None if p is None or why else table[p]
         entries.append(Entry(label, outcomes, local, why))
-    return Comparison(title, federation, entries, _score_name(federation))
+    return Comparison(title, federation, entries, _score_name(federation), protocol)
 
 
 def compare(
@@ -170,6 +172,7 @@ def compare(
     seeds: Sequence[int] = (0,),
     graph: Graph | None = None,
     begin: Begin | None = None,
+    protocol: str = "standard",
     **training: Any,
 ) -> Comparison:
     """Compare in memory.
@@ -185,6 +188,8 @@ def compare(
     _needs_test_data(as_federation(federation))
     chosen = [Contender(*as_contender(m)) for m in as_list("methods", methods, '["fedu"]')]
     seeds, model = as_seeds(seeds), as_model(model)
+    if protocol not in PROTOCOLS:
+        raise unknown("the protocol", protocol, PROTOCOLS)
     if not chosen:
         raise InvalidInput("methods is empty, but a comparison needs at least 1.")
     if len(set(seeds)) < len(seeds):
@@ -211,7 +216,7 @@ def compare(
             )
             outcomes.append(Outcome.from_result(result))
         table.append(outcomes)
-    return _assemble(federation.name, federation, labelled, partner, table)
+    return _assemble(federation.name, federation, labelled, partner, table, protocol=protocol)
 
 
 def compare_into(
@@ -261,7 +266,9 @@ def compare_into(
     ]
     outcomes = run_all(plan, jobs=jobs, keep_models=keep_models, begin=begin, say=say, force=force)
     table = [outcomes[i : i + len(seeds)] for i in range(0, len(plan), len(seeds))]
-    comparison = _assemble(experiment.name, federation, labelled, partner, table)
+    comparison = _assemble(
+        experiment.name, federation, labelled, partner, table, protocol=experiment.protocol
+    )
     more = sheets(comparison, targets, budgets)
     write_text(
         folder / "table.md",
