@@ -316,7 +316,6 @@ class Simulator:
             leaves = jax.tree.leaves(self.hub_state)
             hub = {f"{i:04d}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
             if self.broadcasts.total:
-                # The names that checkpoints have had from the beginning.
                 hub |= {"heard": self.broadcasts.received, "said": np.array(self.broadcasts.total)}
             rows = [(clients.astype(np.int64), self.store.packed(clients))]
         self.dirty[clients] = False
