@@ -16,6 +16,7 @@ from coterie.data.federation import Federation
 from coterie.engine.exchange import exchange_of
 from coterie.report import words
 from coterie.report.answer import Answer, answer_of
+from coterie.report.counted import best_on_test
 from coterie.report.findings import Findings, ReferenceRow
 from coterie.report.gain import Gain, judge, measure
 from coterie.report.outcome import Outcome
@@ -58,6 +59,8 @@ class ReportRow:
     """The mean over clients that were down-sampled."""
     newcomers: Spread | None = None
     """The view's score on clients that were held out, after adapting."""
+    best_test: Spread | None = None
+    """The view's mean at its best round on test data; only under `protocol = "paper"`."""
     predicted: Spread | None = None
     """Seconds that all rounds would take on the network of the experiment."""
 
@@ -117,6 +120,8 @@ class Comparison:
     references: Sequence[ReferenceRow] = ()
     """Models off the shelf, beside the methods."""
     findings: Findings | None = None
+    protocol: str = "standard"
+    """"paper": the best round on test data is reported beside what counts."""
 
     @cached_property
     def members(self) -> Array:
@@ -212,6 +217,11 @@ class Comparison:
             newcomers=(
                 Spread.over([o.newcomers[view] for o in outcomes])
                 if all(o.newcomers for o in outcomes)
+                else None
+            ),
+            best_test=(
+                Spread.over([best_on_test(o, view, members) for o in outcomes])
+                if self.protocol == "paper"
                 else None
             ),
             predicted=(

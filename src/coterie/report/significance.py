@@ -195,9 +195,9 @@ class Rows:
 
     def weights(self) -> Array:
         """What each row counts: a client's part, shared out among its rows."""
-        ids, place, count = np.unique(self.client, return_inverse=True, return_counts=True)
+        ids, index, count = np.unique(self.client, return_inverse=True, return_counts=True)
         part = np.ones(len(ids)) if self.share is None else self.share[ids]
-        return np.asarray((part / (part.sum() * count))[place])
+        return np.asarray((part / (part.sum() * count))[index])
 
     def only(self, client: int) -> Rows:
         """The rows of one client."""
@@ -280,7 +280,7 @@ def _lattice(whole: Array) -> float:
         spaced = np.zeros(int(size) * int(count) + 1)
         spaced[:: int(size)] = _coins(int(count))
         chances = np.convolve(chances, spaced)
-    # Place j is the sum 2j − Σ sizes.
+    # Entry j is the sum 2j − Σ sizes.
     sums = 2 * np.arange(len(chances)) - int(sizes.sum())
     return float(min(1.0, chances[np.abs(sums) >= abs(int(whole.sum()))].sum()))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from coterie.report.counted import converged
 from coterie.report.gain import Gain, Verdict
 from coterie.report.units import score_number
 
@@ -58,8 +59,8 @@ class Words:
             facts.append(f"95% interval {low} to {high}")
         if p is not None:
             facts.append(p_text(p))
-        told = f" ({', '.join(facts)})" if facts else ""
-        return f"{self.number(g.mean, signed=True)}{self.points}{told}"
+        known = f" ({', '.join(facts)})" if facts else ""
+        return f"{self.number(g.mean, signed=True)}{self.points}{known}"
 
     def others(self, verdict: Verdict) -> str:
         if verdict.p is None:
@@ -124,10 +125,15 @@ class Words:
                 g.these.word, "makes no clear difference to"
             )
             head = f"{row.label} {verb} {self.clients(g.count)}: {what} {against}."
-        told = [head, self.others(g.others) if others else "", self.singles(g), self.extreme(g)]
+        sentences = [
+            head,
+            self.others(g.others) if others else "",
+            self.singles(g),
+            self.extreme(g),
+        ]
         if g.seeds > 1:
-            told.insert(1, self.runs(g))
-        return " ".join(sentence for sentence in told if sentence)
+            sentences.insert(1, self.runs(g))
+        return " ".join(sentence for sentence in sentences if sentence)
 
 
 def verdict(comparison: Comparison) -> list[str]:
@@ -144,6 +150,7 @@ def verdict(comparison: Comparison) -> list[str]:
             )
     if asked and open_:
         out.append(words.others(asked[0]))
+    out += converged(comparison)
     single = [r.gain for r in rows if r.gain is not None and r.gain.seeds == 1]
     return [*out, words.runs(single[0])] if single else out
 
