@@ -161,7 +161,7 @@ def _assemble(
         why = None if p is None else next((o.collapsed for o in table[p] if o.collapsed), None)
         local = None if p is None or why else table[p]
         entries.append(Entry(label, outcomes, local, why))
-    return Comparison(title, federation, entries, _score_name(federation), protocol)
+    return Comparison(title, federation, entries, _score_name(federation), protocol=protocol)
 
 
 def compare(
