@@ -22,6 +22,7 @@ from coterie.channel.codec import size_of
 from coterie.channel.link import HEADER
 from coterie.core.errors import Diverged
 from coterie.core.ledger import BroadcastAccount, Ledger
+from coterie.core.metrics import metric_of
 from coterie.core.options import check_rounds
 from coterie.core.randomness import Role, role_key
 from coterie.core.vector import Vector
@@ -87,6 +88,7 @@ class Simulator:
         channel = as_channel(channel)
         check_batch(training, federation)
         self.training, self.everybody, self.attack = training, federation, attack
+        self.metric = metric_of(training.metric, federation.task)
         self.roll = Roll.call(federation, training)
         self.members, self.held_out = self.roll.members, self.roll.held_out
         self.federation = federation
@@ -340,7 +342,9 @@ class Simulator:
         at_once = self.training.eval_at_once
         with self.precision():
             scores = {
-                name: evaluate(self.now(), self.hub_state, self.store, held, at_once)
+                name: evaluate(
+                    self.now(), self.hub_state, self.store, held, at_once, metric=self.metric
+                )
                 for name, held in self.splits.items()
             }
         if self.malicious.any():  # what malicious clients reach is nobody's concern
