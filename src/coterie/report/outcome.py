@@ -25,12 +25,17 @@ def rows_id(split: Split) -> str:
     return found.hexdigest()[:16]
 
 
+def _mean(scores: Array) -> float | None:
+    """Over the clients that have a score; None when nobody has."""
+    return None if np.isnan(scores).all() else float(np.nanmean(scores))
+
+
 @dataclasses.dataclass
 class Outcome:
     """A method at one seed.
 
     Scores and losses are on the test split: arrays (evaluations, clients); NaN for clients without
-    test data.
+    test data. Scores are NaN, too, where the metric has no meaning for a client's rows.
     """
 
     method: Method
@@ -48,8 +53,9 @@ class Outcome:
     collapsed_at: int | None = None
     """The round in which a run collapsed."""
     validation: float | None = None
-    """Mean score over clients on validation data after the last round: what a method may be chosen
-    by.
+    """Mean score over clients on validation data after the last round, by the metric of the run:
+    what a method may be chosen by. None where there is no such data, or the metric has no meaning
+    for anybody's.
     """
     poor: tuple[int, ...] = ()
     """The clients that were down-sampled."""
@@ -97,14 +103,15 @@ class Outcome:
             collapsed_at=result.collapsed_at,
             poor=tuple(result.federation.facts.get("downsampled", ())),
             validation=(
-                float(np.nanmean(shots[-1].scores["validation"].score[0]))
+                _mean(shots[-1].scores["validation"].score[0])
                 if "validation" in shots[-1].scores
                 else None
             ),
             newcomers=(
                 {
-                    v: float(np.nanmean(shots[-1].scores["newcomers"].score[i]))
+                    v: found
                     for i, v in enumerate(views)
+                    if (found := _mean(shots[-1].scores["newcomers"].score[i])) is not None
                 }
                 if "newcomers" in shots[-1].scores
                 else {}

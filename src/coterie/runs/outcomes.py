@@ -60,8 +60,12 @@ def read_outcome(folder: Path, experiment: Experiment) -> Outcome:
         collapsed=status.get("diverged"),
         collapsed_at=status["round"] if status.get("diverged") else None,
         poor=tuple(federation.facts.get("downsampled", ())),
-        validation=validated[-1] if validated else None,
-        newcomers={v: found[-1] for v in views if (found := mean_scores("newcomers", v))},
+        validation=validated[-1] if validated and np.isfinite(validated[-1]) else None,
+        newcomers={
+            v: found[-1]
+            for v in views
+            if (found := mean_scores("newcomers", v)) and np.isfinite(found[-1])
+        },
         predicted=(
             None
             if experiment.network is None
