@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from coterie.core.errors import CoterieError, Diverged, InvalidInput, Notice
     from coterie.core.metrics import METRICS, Metric, register_metric
-    from coterie.core.schedule import InverseSqrt, InverseTime, Linear, SquareRoot
+    from coterie.core.schedule import Cosine, InverseSqrt, InverseTime, Linear, SquareRoot
     from coterie.core.vector import Vector
     from coterie.coupling import graph
     from coterie.coupling.graph import Graph
@@ -69,7 +69,7 @@ _WHERE = {
     "coterie.core.errors": "CoterieError Diverged InvalidInput Notice",
     "coterie.core.metrics": "METRICS Metric register_metric",
     "coterie.models": "MODELS Model get_model torch_model",
-    "coterie.core.schedule": "InverseSqrt InverseTime Linear SquareRoot",
+    "coterie.core.schedule": "Cosine InverseSqrt InverseTime Linear SquareRoot",
     "coterie.models.torch.loader": "LoaderClient",
     "coterie.core.vector": "Vector",
 }
@@ -123,6 +123,7 @@ __all__ = [
     "METRICS",
     "MODELS",
     "RSA",
+    "Cosine",
     "CoterieError",
     "DFedU",
     "Ditto",

@@ -69,9 +69,9 @@ def _scores(
     start, size = held.start[client], held.size[client]
 
     def tile(i: Any, sums: Any) -> Any:
-        place = i * TILE + jnp.arange(TILE)
-        real = place < size
-        rows = start + jnp.clip(place, 0, jnp.maximum(size - 1, 0))
+        index = i * TILE + jnp.arange(TILE)
+        real = index < size
+        rows = start + jnp.clip(index, 0, jnp.maximum(size - 1, 0))
         x, y = held.x[rows], held.y[rows]
         out = []
         for model in models:
@@ -146,11 +146,11 @@ def _chunk(
     t: Any,
 ) -> tuple[Any, Any]:
     now, exchange = Round(spec, setting, t), exchange_of(setting.method)
-    said = exchange.speak(now, hub)
+    broadcast = exchange.speak(now, hub)
 
     def one(client: Any, row: ClientState) -> tuple[Any, Any]:
-        received = exchange.hear(now, hub, said, client, row).received
-        models = setting.method.models(received, row.own, now.objective(client))
+        received = exchange.hear(now, hub, broadcast, client, row).received
+        models = setting.method.models(received, row.method_state, now.objective(client))
         views = [models[view] for view in setting.method.model_views]
         return _scores(spec.learner, views, held, client)
 
@@ -170,11 +170,11 @@ def _tiles(
 ) -> tuple[Any, Any]:
     """Outputs and losses of all views, per tile."""
     now, exchange = Round(spec, setting, t), exchange_of(setting.method)
-    said = exchange.speak(now, hub)
+    broadcast = exchange.speak(now, hub)
 
     def one(tile: Tiles, row: ClientState) -> tuple[Any, Any]:
-        received = exchange.hear(now, hub, said, tile.client, row).received
-        models = setting.method.models(received, row.own, now.objective(tile.client))
+        received = exchange.hear(now, hub, broadcast, tile.client, row).received
+        models = setting.method.models(received, row.method_state, now.objective(tile.client))
         views = [models[view] for view in setting.method.model_views]
         return _outputs(spec.learner, views, held, tile.client, tile.first)
 

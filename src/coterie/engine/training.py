@@ -44,6 +44,19 @@ class Training(Options):
     batch_schedule: Number | None = option(
         None, "samples that count in a batch of round t, at most batch_size", symbol="D_t", low=1
     )
+    keep: str = option(
+        "last",
+        "which round counts: the last, or the one that is best on validation data (its models are"
+        " evaluated, exported and reported; keeps a second copy of all clients' states, in memory"
+        ' or, with the store "file", in the run\'s folder)',
+        choices=("last", "best"),
+    )
+    patience: int | None = option(
+        None,
+        "evaluations without a better one on validation data after which training stops; nothing:"
+        " all rounds",
+        low=1,
+    )
     eval_every: int = option(10, "rounds between evaluations of all clients", low=1)
     metric: str | None = option(
         None,
@@ -72,6 +85,11 @@ class Training(Options):
         "rounds between checkpoints (rounded up to an evaluation); nothing: about every 10 seconds",
         low=1,
     )
+
+    @property
+    def plain(self) -> bool:
+        """Whether the last of all rounds counts, whatever validation data say."""
+        return self.keep == "last" and self.patience is None
 
     def validate(self) -> None:
         if self.metric is not None:

@@ -16,6 +16,7 @@ from coterie.core.metrics import ACCURACY, Metric
 from coterie.data.federation import Federation
 from coterie.engine.exchange import exchange_of
 from coterie.report import imbalance, words
+from coterie.report.counted import best_on_test
 from coterie.report.gain import Gain, judge, measure
 from coterie.report.outcome import Outcome
 
@@ -57,6 +58,8 @@ class ReportRow:
     """The mean over clients that were down-sampled."""
     newcomers: Spread | None = None
     """The view's score on clients that were held out, after adapting."""
+    best_test: Spread | None = None
+    """The view's mean at its best round on test data; only under `protocol = "paper"`."""
     predicted: Spread | None = None
     """Seconds that all rounds would take on the network of the experiment."""
 
@@ -106,6 +109,8 @@ class Comparison:
     federation: Federation
     entries: list[Entry]
     metric: Metric = ACCURACY
+    protocol: str = "standard"
+    """"paper": the best round on test data is reported beside what counts."""
 
     @cached_property
     def members(self) -> Array:
@@ -181,6 +186,11 @@ class Comparison:
             newcomers=(
                 Spread.over([o.newcomers[view] for o in outcomes])
                 if all(view in o.newcomers for o in outcomes)
+                else None
+            ),
+            best_test=(
+                Spread.over([best_on_test(o, view, members) for o in outcomes])
+                if self.protocol == "paper"
                 else None
             ),
             predicted=(

@@ -138,9 +138,8 @@ ROWS = "rows.parquet"
 
 
 def write_rows(run: Path, simulator: Simulator) -> None:
-    """The score of every test row, per view, after the last round; kept when models are dropped.
-
-    Where the metric is not a mean over rows: what the models gave, and the truth.
+    """The score of every test row, per view, after the round that counts; they stay when models
+    are dropped. Where the metric is not a mean over rows: what the models gave, and the truth.
     """
     found = row_scores(simulator)
     if found is None:
