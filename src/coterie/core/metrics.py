@@ -90,6 +90,10 @@ class Metric:
         """The value of a score, or of an array of them; and the score of a value."""
         return score if self.higher else -score
 
+    def told(self) -> dict[str, Any]:
+        """What is needed to show scores, for files."""
+        return {"name": self.name, "title": self.title, "higher": self.higher}
+
     def check_target(self, what: str, value: float) -> None:
         """Refuse a value that the metric cannot have, or that says nothing."""
         far = self.high if self.higher else self.low

@@ -80,7 +80,8 @@ def row_scores(simulator: Simulator) -> RowScores | None:
 
     outputs = looking(sim.now(), sim.hub_state, sim.store, held)
     with sim.precision():
-        found = by_rows(scores if metric.rowwise else outputs, size, width) or [np.zeros((len(views), 0, 0))]
+        found = by_rows(scores if metric.rowwise else outputs, size, width)
+    found = found or [np.zeros((len(views), 0, 0))]
     owner = np.repeat(np.arange(len(size)), size)
     row = np.concatenate([np.arange(n) for n in size])
     each = dict(zip(views, found[0], strict=True))

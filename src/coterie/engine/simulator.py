@@ -342,14 +342,10 @@ class Simulator:
 
     def evaluate(self) -> Snapshot:
         """All clients, all views, on validation and test."""
-        at_once = self.training.eval_at_once
+        here, at_once = (self.now(), self.hub_state, self.store), self.training.eval_at_once
         with self.precision():
-            scores = {
-                name: evaluate(
-                    self.now(), self.hub_state, self.store, held, at_once, metric=self.metric
-                )
-                for name, held in self.splits.items()
-            }
+            score = lambda held: evaluate(*here, held, at_once, metric=self.metric)
+            scores = {name: score(held) for name, held in self.splits.items()}
         if self.malicious.any():  # what malicious clients reach is nobody's concern
             blank = lambda found: Scores(*(np.where(self.malicious, np.nan, a) for a in found))
             scores = {name: blank(found) for name, found in scores.items()}

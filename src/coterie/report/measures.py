@@ -95,7 +95,8 @@ def fairness_sheet(comparison: Comparison) -> Sheet:
         "with Local",
     ]
     note = (
-        f"{metric.heading[0].upper()}{metric.heading[1:]}; over clients, mean of seeds. Jain and entropy are 1 when all are served alike; with Local:"
+        f"{metric.heading[0].upper()}{metric.heading[1:]}; over clients, mean of seeds. Jain"
+        " and entropy are 1 when all are served alike; with Local:"
         " correlation with what a client reaches alone."
     )
     return Sheet("Fairness", note, columns, lines)
@@ -140,8 +141,9 @@ def bytes_sheet(
     ]
     note = (
         f"To a target ({metric.better}): bytes up + bytes down (rounds, gradients) of all clients"
-        " together until their mean score first met it at an evaluation, mean of seeds; a broadcast counts once per"
-        " receiver. For a budget: the last mean score that so many bytes, up and down, pay for."
+        " together until their mean score first met it at an evaluation, mean of seeds; a"
+        " broadcast counts once per receiver. For a budget: the last mean score that so many"
+        " bytes, up and down, pay for."
     )
     return Sheet("What a score costs", note, columns, lines)
 

@@ -238,8 +238,8 @@ def of_these_sites(rows: Sequence[Rows], *, shared: bool = True) -> Tested:
 
     def power(k: int) -> float:
         """The mean over seeds of Σ w² dᵏ, times s^(2 − k) where rows have shares of a gain."""
-        terms = zip(pairs, share, strict=True)
-        return float(np.mean([np.sum(w**2 * r.difference**k * s ** (2 - k)) for (w, r), s in terms]))
+        three = [(w, r.difference, s) for (w, r), s in zip(pairs, share, strict=True)]
+        return float(np.mean([np.sum(w**2 * d**k * s ** (2 - k)) for w, d, s in three]))
 
     p = p_value(mean, null, *seeds), p_value(mean, null)
     if min(np.count_nonzero(r.difference) for r in runs) < FEWEST_ROWS:
