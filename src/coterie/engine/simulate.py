@@ -22,9 +22,11 @@ from coterie.channel import PLAIN, Channel
 from coterie.core.compilation import Compilations
 from coterie.core.errors import Diverged
 from coterie.core.ledger import Ledger
+from coterie.core.metrics import Metric, OwnMetric, metric_of
 from coterie.core.vector import Vector
 from coterie.coupling.graph import Graph
 from coterie.data.federation import Federation
+from coterie.engine.arguments import judged_by
 from coterie.engine.keeper import Keeper
 from coterie.engine.simulator import Simulator
 from coterie.engine.snapshot import Snapshot
@@ -39,7 +41,9 @@ __all__ = ["Progress", "Result", "Simulator", "Snapshot", "drive", "simulate"]
 class Result:
     """What a run leaves in memory.
 
-    Scores are accuracies (classification) or negated mean squared errors (regression).
+    Scores are by the metric of the run, the larger the better: accuracies unless another one was
+    asked for (classification), negated mean squared errors (regression). `metric.value(score)` is
+    the value as people know it.
     """
 
     method: Method
@@ -61,6 +65,14 @@ class Result:
         """The evaluation of the round that counts."""
         found = [s for s in self.snapshots if s.round == self.kept]
         return found[0] if found else self.snapshots[-1]
+
+    @property
+    def metric(self) -> Metric:
+        """What the scores are."""
+        found: Metric = getattr(self.simulator, "metric", None) or metric_of(
+            self.training.metric, self.federation.task
+        )
+        return found
 
     @property
     def rounds(self) -> list[int]:
@@ -122,16 +134,19 @@ def simulate(
     keep_collapsed: bool = False,
     channel: Channel | str = PLAIN,
     attack: Attack | None = None,
+    metric: str | Metric | OwnMetric | None = None,
     **training: Any,
 ) -> Result:
     """Train a method on a federation in memory.
 
-    Further arguments are those of `Training`: rounds, cohort, batch_size, seed, …
+    `metric` is a name ("auc"), or a function (outputs, y) → a number of one client's rows, of which
+    larger is better (`register_metric` takes others). Further arguments are those of `Training`:
+    rounds, cohort, batch_size, seed, …
 
     A run that diverges raises `Diverged`; with `keep_collapsed` it gives what there was before,
     with `collapsed` set.
     """
-    options = Training.from_config(training)
+    options = Training.from_config(judged_by(metric, training))
     begun = time.perf_counter()
     snapshots, collapsed, collapsed_at = [], None, None
     with Compilations() as compilations:

@@ -115,7 +115,7 @@ def choose(comparison: Comparison) -> Choice | None:
     score: Any = lambda e: scores[id(e)] if validated else scored(comparison, e)
     entry = max(federated, key=score)
     view = entry.outcomes[0].view
-    measured = measure(entry.outcomes, local.outcomes, view, comparison.members, comparison.share)
+    measured = measure(entry.outcomes, local.outcomes, view, comparison.counted)
     gain = judge([measured])[0]
     assert gain.these is not None
     free = validated or len(federated) == 1
@@ -165,17 +165,15 @@ class _Says:
             return "do not federate"
         return "federate" if c.verdict.word == "helps" else "no clear difference"
 
-    def _means(self, entry: Entry) -> str:
-        return self.words.number(scored(self.comparison, entry))
-
     def _compared(self) -> str:
         c = self.choice
         alone = (
             "training alone" if c.local.label == "Local" else f"training alone ({c.local.label})"
         )
         return (
-            f"{c.entry.label} scores {self._means(c.entry)} on test data, {alone}"
-            f" {self._means(c.local)}: {self.words.size(c.gain, c.verdict.p)}"
+            f"{c.entry.label} {self.words.scores(scored(self.comparison, c.entry))} on test data,"
+            f" {alone} {self.words.value(scored(self.comparison, c.local))}:"
+            f" {self.words.size(c.gain, c.verdict.p)}"
         )
 
     def head(self) -> str:
@@ -196,8 +194,9 @@ class _Says:
         c = self.choice
         if not c.validated and c.candidates > 1:
             return (
-                "There is no validation data, so the method was chosen on the very data that it"
-                " would be tested on. The other methods and their verdicts are listed one by one."
+                f"There is no validation data{self.words.for_metric}, so the method was chosen on"
+                " the very data that it would be tested on. The other methods and their verdicts"
+                " are listed one by one."
             )
         if c.verdict.p is None:
             return f"Whether these clients gain cannot be answered: {c.verdict.why}."
@@ -250,7 +249,7 @@ class _Says:
             return ""
         half = (g.high - g.low) / 2
         return (
-            f"With these test rows a gain of about {self.words.number(half)}{self.words.points}"
+            f"With these test rows a gain of about {self.words.gain(half).lstrip('+')}{self.words.points}"
             " could be seen; four times as many rows would halve that."
         )
 
@@ -261,13 +260,13 @@ class _Says:
         if not better:
             return ""
         best = max(better, key=lambda r: r.mean(self.comparison))
-        number = self.words.number(best.mean(self.comparison))
+        number = self.words.value(best.mean(self.comparison))
         what = (
             "another model may matter more than federating"
             if not best.pooled
             else "but it needs all data in one place"
         )
-        return f"scikit-learn's {best.label} scores {number}, more than the best here: {what}."
+        return f"scikit-learn's {best.label} has {number}, better than the best here: {what}."
 
     def whatif(self) -> str:
         found = self.comparison.findings
@@ -276,8 +275,8 @@ class _Says:
         out = []
         for one in found.unlike:
             name = self.comparison.client_name(one.client)
-            size = self.words.number(one.against_with.mean, signed=True) + self.words.points
-            rest = self.words.number(one.over_local.mean, signed=True) + self.words.points
+            size = self.words.gain(one.against_with.mean) + self.words.points
+            rest = self.words.gain(one.over_local.mean) + self.words.points
             if one.against_with.p <= 0.05 and one.against_with.mean > 0:
                 out.append(
                     f"{name} is unlike all others and pulls them down: without it they score {size}"
@@ -290,15 +289,13 @@ class _Says:
                     f" theirs. Without it the others would change by {size} (validation data)."
                 )
         if found.half is not None and found.whole is not None:
-            half, whole = (
-                self.words.number(t.mean, signed=True) for t in (found.half, found.whole)
-            )
+            half, whole = (self.words.gain(t.mean) for t in (found.half, found.whole))
             out.append(
                 f"With half the training rows everywhere the gain would be {half} instead of"
                 f" {whole} (validation data)."
             )
         for kind, tested in found.graphs:
-            size = self.words.number(tested.mean, signed=True) + self.words.points
+            size = self.words.gain(tested.mean) + self.words.points
             out.append(
                 f'With the graph "{kind}", which reads everybody\'s labels, FedU would gain {size}'
                 " over training alone (validation data)."

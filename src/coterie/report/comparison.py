@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.core.metrics import ACCURACY, Metric
 from coterie.data.federation import Federation
 from coterie.engine.exchange import exchange_of
-from coterie.report import words
+from coterie.report import imbalance, words
 from coterie.report.answer import Answer, answer_of
 from coterie.report.counted import best_on_test
 from coterie.report.findings import Findings, ReferenceRow
-from coterie.report.gain import Gain, judge, measure
+from coterie.report.gain import Counted, Gain, judge, measure
 from coterie.report.outcome import Outcome
 
 Array = NDArray[Any]
@@ -109,7 +110,7 @@ class Comparison:
     title: str
     federation: Federation
     entries: list[Entry]
-    score_name: str = "accuracy"
+    metric: Metric = ACCURACY
     minimum: int = 1
     """The test rows that a client must have at every seed to count in means and tests."""
     prior: float = 0.0
@@ -126,7 +127,7 @@ class Comparison:
     @cached_property
     def members(self) -> Array:
         """The clients that all means and gains are over: those with a score, and enough test rows,
-        at every seed.
+        at every seed and of every method.
         """
         whole = [o for e in self.entries if not e.collapsed for o in e.outcomes]
         if not whole:
@@ -140,12 +141,16 @@ class Comparison:
         return np.min([o.samples for e in self.entries for o in e.outcomes], axis=0)
 
     @cached_property
-    def share(self) -> Array | None:
+    def weight(self) -> Array | None:
         """What each client counts in means; None: all alike."""
         return self.tested / (self.tested + self.prior) if self.prior else None
 
+    @property
+    def counted(self) -> Counted:
+        return Counted(self.members, self.metric, self.weight)
+
     def mean(self, scores: Array) -> float:
-        """The mean over the clients that count, each with its share."""
+        """The mean over the clients that count, each with its weight."""
         return self._mean(scores[np.flatnonzero(self.members)], self.members)
 
     def apart(self) -> list[tuple[int, int]]:
@@ -164,7 +169,7 @@ class Comparison:
     @cached_property
     def _judged(self) -> list[tuple[Entry, ReportRow]]:
         measured = {
-            (i, view): measure(entry.outcomes, entry.local, view, self.members, self.share)
+            (i, view): measure(entry.outcomes, entry.local, view, self.counted)
             for i, entry in enumerate(self.entries)
             if entry.local is not None and entry.measured and self.members.any()
             for view in entry.outcomes[0].method.model_views
@@ -216,7 +221,7 @@ class Comparison:
             ),
             newcomers=(
                 Spread.over([o.newcomers[view] for o in outcomes])
-                if all(o.newcomers for o in outcomes)
+                if all(view in o.newcomers for o in outcomes)
                 else None
             ),
             best_test=(
@@ -234,15 +239,18 @@ class Comparison:
     def _mean(self, scores: Array, members: Array) -> float:
         """Of the given clients, without those that have no score."""
         has = ~np.isnan(scores)
-        part = None if self.share is None else self.share[members][has]
+        part = None if self.weight is None else self.weight[members][has]
         return float(np.average(scores[has], weights=part)) if has.any() else float("nan")
 
     def majority(self) -> float | None:
-        """What always answering a client's most frequent class would score, mean over clients."""
+        """What always answering a client's most frequent class would score, mean over clients;
+        metrics of probabilities are given the shares of the classes in the client's training data.
+        """
         if self.federation.task != "classification":
             return None
-        each = self.federation.majority_score()
-        return self.mean(each) if self.members.any() else float(np.nanmean(each))
+        each = imbalance.majority_scores(self.federation, self.metric)
+        chosen = self.mean(each) if self.members.any() else float(np.nanmean(each))
+        return None if np.isnan(chosen) else chosen
 
     def client_name(self, k: int) -> str:
         """A client as its owner calls it."""
@@ -255,9 +263,30 @@ class Comparison:
 
     def left_out(self) -> list[str]:
         """The clients that have test rows at some seeds but not at all: no mean is over them."""
-        some = [~np.isnan(o.last()) for e in self.entries if not e.collapsed for o in e.outcomes]
-        partly = np.any(some, axis=0) & ~self.members if some else ~self.members & False
+        tested = self._tested()
+        partly = np.any(tested, axis=0) & ~np.all(tested, axis=0)
         return [self.client_name(int(k)) for k in np.flatnonzero(partly)]
+
+    def undefined(self) -> list[str]:
+        """The clients with test rows at every seed for which the metric has no meaning all the
+        same: no mean is over them.
+        """
+        enough = self.tested >= self.minimum
+        without = np.all(self._tested(), axis=0) & enough & ~self.members
+        return [self.client_name(int(k)) for k in np.flatnonzero(without)]
+
+    def _tested(self) -> Array:
+        """Who was tested at all, by run: every client that was has a loss."""
+        runs = [o for e in self.entries if not e.collapsed for o in e.outcomes]
+        if not runs:
+            return np.zeros((1, self.federation.clients), bool)
+        return np.stack([~np.isnan(o.losses[o.view][-1]) for o in runs])
+
+    def notes(self) -> list[str]:
+        """What a reader of the scores should know: who is in no mean and why, and whether the
+        metric suits the classes.
+        """
+        return imbalance.notes(self)
 
     def answer(self) -> Answer:
         """Should these clients federate, with which method, who gains and who loses, and what does

@@ -13,6 +13,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.core.metric_effects import RowEffects, by_trying
+from coterie.core.metric_values import Groups
+from coterie.core.metrics import Metric
 from coterie.report.outcome import Outcome
 from coterie.report.significance import (
     LEVEL,
@@ -73,7 +76,8 @@ class Clients:
 
 @dataclasses.dataclass(frozen=True)
 class Gain:
-    """Score minus that of Local at equal gradient steps, client by client and seed by seed.
+    """Score minus that of Local at equal gradient steps, client by client and seed by seed:
+    positive where the metric got better.
 
     The interval holds the mean gains of these very clients that the test of the first question does
     not reject at 5%; it is of this method alone. `these`, `others` and `clients` are None for views
@@ -108,21 +112,54 @@ class Measured:
     these: Tested | None = None
 
 
+@dataclasses.dataclass(frozen=True)
+class Counted:
+    """Who counts in means and tests, how much, and by which metric."""
+
+    members: Array
+    metric: Metric
+    weight: Array | None = None
+    """What each client counts, by its number; None: all alike."""
+
+
+def _effects(mine: Outcome, alone: Outcome, kept: Array, metric: Metric) -> Rows | None:
+    """Of a metric that is not a mean over rows: what the exchange of each row changes."""
+    a, b = mine.rows, alone.rows
+    assert a is not None
+    assert b is not None
+    if a.outputs is None or b.outputs is None or a.y is None:
+        return None
+    client, y = a.client[kept], a.y[kept]
+    outputs = a.outputs[mine.view][kept], b.outputs[alone.view][kept]
+    groups = Groups(np.append(np.unique(client, return_index=True)[1], len(client)))
+    found: RowEffects = (
+        by_trying(metric.function, *outputs, y, groups)
+        if metric.row_effects is None
+        else metric.row_effects(*outputs, y, groups)
+    )
+    return Rows(client, metric.sign * found.difference, found.share)
+
+
 def paired_rows(
-    outcomes: Sequence[Outcome],
-    local: Sequence[Outcome],
-    members: Array,
-    share: Array | None = None,
+    outcomes: Sequence[Outcome], local: Sequence[Outcome], counted: Counted
 ) -> list[Rows] | None:
     """Paired differences of the rows of some clients, per seed; None if a run has none."""
     found = []
     for o, lo in zip(outcomes, local, strict=True):
         if o.rows is None or lo.rows is None or len(o.rows.client) != len(lo.rows.client):
             return None
-        kept = members[o.rows.client]
+        kept, metric = counted.members[o.rows.client], counted.metric
+        if not metric.rowwise:
+            effects = _effects(o, lo, kept, metric)
+            if effects is None:
+                return None
+            found.append(dataclasses.replace(effects, weight=counted.weight))
+            continue
+        if not o.rows.scores or not lo.rows.scores:
+            return None
         mine, alone = o.rows.scores[o.view], lo.rows.scores[lo.view]
         difference = (mine.astype(float) - alone.astype(float))[kept]
-        found.append(Rows(o.rows.client[kept], difference, share))
+        found.append(Rows(o.rows.client[kept], difference, weight=counted.weight))
     return found
 
 
@@ -137,19 +174,17 @@ def measure(
     outcomes: Sequence[Outcome],
     local: Sequence[Outcome],
     view: str,
-    members: Array,
-    share: Array | None = None,
+    counted: Counted,
 ) -> Measured:
-    """The gain of a view over the same clients at every seed, and its tests. `share` is what each
-    client counts in means; None: all alike.
-    """
+    """The gain of a view over the same clients at every seed, and its tests."""
+    members = counted.members
     differences = np.stack(
         [(o.last(view) - lo.last())[members] for o, lo in zip(outcomes, local, strict=True)]
     )
     each = np.full(len(members), np.nan)
     each[members] = differences.mean(0)
     worst = int(np.nanargmin(each))
-    part = None if share is None else share[members]
+    part = None if counted.weight is None else counted.weight[members]
     gain = Gain(
         float(np.average(differences.mean(0), weights=part)),
         None,
@@ -160,7 +195,7 @@ def measure(
         len(differences),
     )
     others = of_other_sites(differences, part)
-    rows = paired_rows(outcomes, local, members, share) if view == outcomes[0].view else None
+    rows = paired_rows(outcomes, local, counted) if view == outcomes[0].view else None
     if rows is None:
         return Measured(gain, others)
     shared = shared_rows(outcomes, rows)

@@ -14,7 +14,7 @@ from coterie.report.counted import outcomes_of, which_round
 from coterie.report.measures import Sheet
 from coterie.report.sites import sites_sheet
 from coterie.report.tables import MEANING, filled, partly
-from coterie.report.words import HOW
+from coterie.report.words import how
 
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #1c2330; }
@@ -62,10 +62,11 @@ def page(comparison: Comparison, config: str = "", more: Sequence[Sheet] = ()) -
     )
     first, *rest = comparison.answer().sentences
     answer = f"<p><strong>{e(first)}</strong></p><p>{e(' '.join(rest))}</p>"
+    sentences = [*comparison.verdict(), *comparison.notes()]
     words = (
         "<ul>"
-        + "".join(f"<li>{e(sentence)}</li>" for sentence in comparison.verdict())
-        + f"</ul><p>{e(HOW)}</p>"
+        + "".join(f"<li>{e(sentence)}</li>" for sentence in sentences)
+        + f"</ul><p>{e(how(comparison.metric))}</p>"
     )
     rounds_svg, bytes_svg = figures.over_rounds_and_bytes(comparison)
     drawn = [

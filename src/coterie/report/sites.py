@@ -38,7 +38,7 @@ def sites(comparison: Comparison) -> list[Site]:
     if choice is None:
         return []
     mine, alone = choice.entry.outcomes, choice.local.outcomes
-    rows = paired_rows(mine, alone, comparison.members)
+    rows = paired_rows(mine, alone, comparison.counted)
     shared = rows is not None and shared_rows(mine, rows)
     found, train = choice.gain.clients, comparison.federation.train.sizes
     words = {}
@@ -82,11 +82,11 @@ def sites_sheet(comparison: Comparison) -> Sheet | None:
     if choice is None or not found:
         return None
     words = Words(comparison)
-    signed = lambda v: words.number(v, signed=True)
+    signed = words.gain
     lines = []
     for s in found:
         interval = "" if s.low is None or s.high is None else f"{signed(s.low)} to {signed(s.high)}"
-        scores = [words.number(v) if np.isfinite(v) else "" for v in (s.local, s.best)]
+        scores = [words.value(v) if np.isfinite(v) else "" for v in (s.local, s.best)]
         gain = signed(s.gain) if np.isfinite(s.gain) else ""
         lines.append([s.client, str(s.train), str(s.test), *scores, gain, interval, s.verdict])
     columns = ["client", "training rows", "test rows", choice.local.label, choice.entry.label]
