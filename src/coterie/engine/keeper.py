@@ -128,8 +128,8 @@ def held(simulator: Simulator) -> Saved:
 
 def go_back(simulator: Simulator, saved: Saved) -> None:
     """Give a simulator the models of an earlier round; its bill stays as it is."""
-    totals, account = simulator.ledger.totals(), simulator.hearing
-    heard, said = account.heard.copy(), account.said
+    totals, account = simulator.ledger.totals(), simulator.broadcasts
+    received, total = account.received.copy(), account.total
     then = np.zeros(simulator.spec.clients, bool)
     for ids, _ in saved.rows:
         then[ids] = True
@@ -140,5 +140,5 @@ def go_back(simulator: Simulator, saved: Saved) -> None:
             simulator.store.load(later, first)
     simulator.restore(saved)
     simulator.ledger.carry_on(totals)
-    account.heard, account.said = heard, said
+    account.received, account.total = received, total
     simulator.touched = then

@@ -144,7 +144,7 @@ class Simulator:
         """
         self.dirty, self.touched = np.zeros((2, fed.clients), bool)
         """Who trained since the last checkpoint, and who ever did."""
-        self.hearing = BroadcastAccount(fed.clients)
+        self.broadcasts = BroadcastAccount(fed.clients)
         self._seconds_per_round = 0.0
 
     def now(self) -> Round:
@@ -162,7 +162,7 @@ class Simulator:
     @property
     def hub(self) -> Any:
         """What the method keeps at its hub."""
-        return self.hub_state.own
+        return self.hub_state.method_state
 
     def conditions(self) -> list[Condition]:
         """The step-size conditions of the method on this problem."""
@@ -296,7 +296,7 @@ class Simulator:
         whole = 0 if link == () else size_of((link.public.copy, link.public.shared)) + HEADER
         row = size_of((train.x[:1].astype(self.training.precision), train.y[:1]))
         return Accounts(
-            self.hearing,
+            self.broadcasts,
             whole,
             graph.degrees if graph is not None else None,
             (graph.weights > 0).astype(np.int64) if graph is not None else None,
@@ -315,8 +315,8 @@ class Simulator:
         with self.precision():
             leaves = jax.tree.leaves(self.hub_state)
             hub = {f"{i:04d}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
-            if self.hearing.said:
-                hub |= {"heard": self.hearing.heard, "said": np.array(self.hearing.said)}
+            if self.broadcasts.total:
+                hub |= {"heard": self.broadcasts.received, "said": np.array(self.broadcasts.total)}
             rows = [(clients.astype(np.int64), self.store.packed(clients))]
         self.dirty[clients] = False
         return Saved(self.t, hub, self.ledger.totals(), rows)
@@ -325,8 +325,8 @@ class Simulator:
         """Go on from there; on a simulator that has not run yet."""
         with self.precision():
             if "heard" in saved.hub:
-                self.hearing.heard = saved.hub["heard"]
-                self.hearing.said = int(saved.hub["said"].item())
+                self.broadcasts.received = saved.hub["heard"]
+                self.broadcasts.total = int(saved.hub["said"].item())
             leaves, structure = jax.tree.flatten(self.hub_state)
             kept = [jnp.asarray(saved.hub[f"{i:04d}"]) for i in range(len(leaves))]
             self.hub_state = jax.tree.unflatten(structure, kept)
@@ -370,13 +370,13 @@ class Simulator:
         """
         return self.roll.scored(split, self.malicious)
 
-    def place(self, client: int) -> int:
+    def index_of(self, client: int) -> int:
         """Where a client stands among those that train."""
-        return self.roll.place(client)
+        return self.roll.index_of(client)
 
     def models(self, client: int) -> dict[str, Vector]:
         """The models of one client, by view, as numpy arrays."""
-        client = self.place(client)
+        client = self.index_of(client)
         with self.precision():
             rows = self.store.gather(np.array([client]))
             models = self._models(client, jax.tree.map(lambda leaf: leaf[0], rows))
@@ -384,10 +384,10 @@ class Simulator:
 
     def _models(self, client: Any, row: ClientState) -> dict[str, Vector]:
         now = self.now()
-        said = self.exchange.speak(now, self.hub_state)
-        heard = self.exchange.hear(now, self.hub_state, said, client, row)
+        broadcast = self.exchange.speak(now, self.hub_state)
+        heard = self.exchange.hear(now, self.hub_state, broadcast, client, row)
         models: dict[str, Vector] = self.method.models(
-            heard.received, row.own, now.objective(client)
+            heard.received, row.method_state, now.objective(client)
         )
         return models
 

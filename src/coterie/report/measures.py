@@ -213,8 +213,8 @@ def _rounded_down(value: float, score_name: str) -> float:
     exact = Decimal(repr(float(value)))
     if not exact.is_finite() or not exact:
         return float(value)
-    place = -4 if score_name == "accuracy" else exact.adjusted() - 2
-    return float(exact.quantize(Decimal(1).scaleb(place), ROUND_FLOOR))
+    exponent = -4 if score_name == "accuracy" else exact.adjusted() - 2
+    return float(exact.quantize(Decimal(1).scaleb(exponent), ROUND_FLOOR))
 
 
 def sheets(

@@ -37,7 +37,7 @@ def with_locals(
     contenders: Sequence[Contender], everybody: bool = False
 ) -> tuple[list[tuple[str, Contender]], list[int | None]]:
     """Labelled methods, with a Local for every distinct amount of gradient work first; and for each
-    the place of its Local.
+    the index of its Local.
 
     A Local that the user asked for serves those whose work it equals. With `everybody` in every
     cohort it does not matter who trains. Centralised training has no Local of its own kind to stand
@@ -46,7 +46,7 @@ def with_locals(
     locals_: list[Local] = []
     partner: list[int | None] = []
 
-    def place(local: Local) -> int:
+    def index_of(local: Local) -> int:
         local = local.replace(trains="sampled") if everybody else local
         local = Local.from_config(local.to_config())  # options without effect tell nothing apart
         if local not in locals_:
@@ -61,9 +61,9 @@ def with_locals(
             )
     for c in contenders:
         if isinstance(c.method, Local):
-            place(c.method)
+            index_of(c.method)
     for c in others:
-        partner.append(None if exchange_of(c.method).pooled else place(equal_compute(c.method)))
+        partner.append(None if exchange_of(c.method).pooled else index_of(equal_compute(c.method)))
     partner = [0 if p is None and locals_ else p for p in partner]
     labelled: list[tuple[str, Contender]] = [
         (_local_label(m, len(locals_) > 1), Contender(m)) for m in locals_
@@ -125,8 +125,8 @@ def _differing(mine: Options, all_: Sequence[Options]) -> str:
         k for k in mine.public() if k in my and len({str(config.get(k)) for config in configs}) > 1
     ]
     usual = lambda k: isinstance(my[k], (str, bool)) and my[k] == mine.public()[k].default
-    told = [f"{k}={_text(my[k])}" for k in differing if not usual(k)]
-    return f" ({', '.join(told)})" if told else ""
+    shown = [f"{k}={_text(my[k])}" for k in differing if not usual(k)]
+    return f" ({', '.join(shown)})" if shown else ""
 
 
 def _needs_test_data(federation: Federation) -> None:

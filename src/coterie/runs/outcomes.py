@@ -38,13 +38,13 @@ def read_outcome(folder: Path, experiment: Experiment) -> Outcome:
 
     timing = pq.read_table(folder / "timing.parquet").to_pydict()
     when = np.unique(np.array(rounds["round"]))
-    place = np.searchsorted(when, np.array(clients["round"]))
+    row = np.searchsorted(when, np.array(clients["round"]))
     view_of, client = np.array(clients["view"]), np.array(clients["client"], int)
 
     def table(column: str, view: str) -> Array:
         out = np.full((len(when), len(samples)), np.nan)
         mine = view_of == view
-        out[place[mine], client[mine]] = np.array(clients[column])[mine]
+        out[row[mine], client[mine]] = np.array(clients[column])[mine]
         return out
 
     first = np.array(rounds["view"]) == views[0]
