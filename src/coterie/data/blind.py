@@ -84,10 +84,14 @@ def _scaled_anew(federation: Federation) -> Federation:
     if "fitted on training data" not in str(federation.facts.get("scaling", "")):
         return federation
     scaling, prepared = fit(federation.train.x), federation.facts.get("prepared")
+    measured = np.ones(federation.input_shape, bool)
+    if prepared is not None:  # a table: categories and flags stay 0 or 1
+        measured[:] = False
+        for column, places in zip(prepared.columns, prepared.places, strict=True):
+            measured[list(places[: column.width])] = column.measured
 
     def apply(s: Split) -> Split:
-        x = scaling(s.x)
-        return Split(x if prepared is None else np.where(prepared.quantity, x, s.x), s.y, s.offsets)
+        return Split(np.where(measured, scaling(s.x), s.x), s.y, s.offsets)
 
     train, validation, test = (apply(s) for s in federation.splits)
     return dataclasses.replace(federation, train=train, validation=validation, test=test)

@@ -110,7 +110,7 @@ class Simulator:
             self.graph = (complete(n) if graph is None else graph).check_size(n)
         with self.precision():
             fresh = lambda: prepare.on_device(self.federation, training, self.graph)
-            self.there = fresh() if like is None else like.there
+            self.there: prepare.OnDevice = fresh() if like is None else like.there
             self._prepare(asked, channel, cohort, folder)
 
     @contextlib.contextmanager

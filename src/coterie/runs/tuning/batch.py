@@ -173,8 +173,8 @@ class Batch:
         look()
         while many.t < many.training.rounds and many.members:
             many.advance(many.training.eval_every - many.t % many.training.eval_every)
-            for p, error in many.failed.items():
-                self._fail(going[p], str(error))
+            for p, why in many.failed.items():
+                self._fail(going[p], str(why))
             look()
             pay()
             many.keep([p for p in many.members if not keepers[p].stopped])

@@ -16,8 +16,14 @@ from coterie.methods.base import METHODS, Method
 
 Spaces = dict[str, Space]
 Params = dict[str, Any]
-_LEARNING, _PERSONAL, _LAMBDA, _R = [0.05, 0.1, 0.5], [0.01, 0.05, 0.1], [0.1, 1.0, 10.0], [1, 5]
-_PULLED = {"lr": _LEARNING, "personal_lr": _PERSONAL, "lam": _LAMBDA, "local_rounds": _R}
+_LEARNING, _PERSONAL, _LAMBDA = [0.05, 0.1, 0.5], [0.01, 0.05, 0.1], [0.1, 1.0, 10.0]
+_R = [1, 5]
+_PULLED: dict[str, list[Any]] = {
+    "lr": _LEARNING,
+    "personal_lr": _PERSONAL,
+    "lam": _LAMBDA,
+    "local_rounds": _R,
+}
 
 PRESETS: dict[str, dict[str, dict[str, list[Any]]]] = {
     "lp-proj-c2": {

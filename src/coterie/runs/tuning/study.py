@@ -14,12 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.core.errors import InvalidInput
+from coterie.core.search import Among, Log
 from coterie.methods.base import Method
-from coterie.runs.experiment import Contender
+from coterie.report.trials import Trial, TrialsOf
+from coterie.runs.contender import Contender
 from coterie.runs.tuning.batch import Batch, Problem, Tried
-from coterie.runs.tuning.spaces import Among, Log, Params, Spaces, inside, point, with_params
+from coterie.runs.tuning.spaces import Params, Spaces, inside, point, with_params
 
-SAMPLERS = ("tpe", "random", "grid")
 GRID_POINTS = 4
 """Values that the sampler "grid" takes of a range."""
 
@@ -37,20 +38,6 @@ class Settings:
     """Of the sampler."""
     decay: bool = False
     """Step sizes go to 0 over a run, along a cosine."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Trial:
-    """One line of the table of trials."""
-
-    number: int
-    params: Params
-    state: str
-    score: float
-    rounds: tuple[int, ...]
-    steps: float
-    seconds: float
-    reason: str = ""
 
 
 @dataclasses.dataclass
@@ -84,6 +71,11 @@ class Tuned:
     @property
     def best(self) -> Trial:
         return best_of(self.trials)
+
+    def table(self) -> TrialsOf:
+        """The trials for tables and figures."""
+        logarithmic = {name: isinstance(space, Log) for name, space in self.spaces.items()}
+        return TrialsOf(self.label, self.trials, self.best.number, logarithmic)
 
     @property
     def given_score(self) -> float | None:
