@@ -247,10 +247,10 @@ class _Says:
             return ""
         if self.choice.verdict.word == "hurts" or g.high is None:
             return ""
-        half = (g.high - g.low) / 2
+        half = self.words.gain((g.high - g.low) / 2).lstrip("+") + self.words.points
         return (
-            f"With these test rows a gain of about {self.words.gain(half).lstrip('+')}{self.words.points}"
-            " could be seen; four times as many rows would halve that."
+            f"With these test rows a gain of about {half} could be seen; four times as many rows"
+            " would halve that."
         )
 
     def shelf(self) -> str:

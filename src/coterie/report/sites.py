@@ -46,7 +46,7 @@ def sites(comparison: Comparison) -> list[Site]:
         words = dict.fromkeys(found.helped, "clearly helped")
         words |= dict.fromkeys(found.hurt, "clearly hurt")
     out = []
-    for k in range(comparison.federation.clients):
+    for k in range(len(comparison.members)):
         local, best = (float(np.mean([o.last()[k] for o in side])) for side in (alone, mine))
         low = high = None
         if rows is not None and comparison.members[k]:
