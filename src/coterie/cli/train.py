@@ -19,6 +19,7 @@ from coterie.cli.console import (
     out,
     say,
 )
+from coterie.core.errors import InvalidInput
 
 
 def demo(
@@ -51,26 +52,26 @@ def _compare(
     fair: bool = False,
     jobs: int = 1,
     drop_models: bool = False,
+    minutes: float | None = None,
 ) -> None:
+    """Compare, or with `minutes` tune and compare, and print what comes out."""
     from coterie.cli.progress import bars
     from coterie.report.budget import parse_bytes
     from coterie.report.measures import sheets
     from coterie.report.tables import comparison_table
-    from coterie.runs.compare import compare_into
+    from coterie.runs.answer import Wishes, answer_into
+    from coterie.runs.compare import Doing, check_wishes, train_all, write_report
 
     paid = [parse_bytes(text) for text in budgets or []]
+    targets = scores or []
     with bars(out) as begin:
-        comparison = compare_into(
-            experiment,
-            folder,
-            force=force,
-            begin=begin,
-            say=say,
-            targets=scores or [],
-            budgets=paid,
-            jobs=jobs,
-            keep_models=not drop_models,
-        )
+        doing = Doing(force, begin, say, jobs, not drop_models)
+        if minutes is None:
+            check_wishes(experiment, targets, paid)
+            comparison = train_all(experiment, folder, doing)
+            write_report(comparison, experiment, folder, targets, paid)
+        else:
+            comparison = answer_into(experiment, folder, doing, Wishes(minutes, targets, paid))
     out.print(comparison_table(comparison, out.width))
     fairness, bill, *times = sheets(comparison, scores or [], paid)
     for sheet in [*([fairness] if fair else []), *([bill] if scores or paid else []), *times]:
@@ -199,6 +200,16 @@ def compare(
         list[str] | None,
         typer.Option("--budget", help="What so many bytes buy, e.g. 2MB (repeat)."),
     ] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(
+            help=(
+                "Your own table: about how long tuning, training and everything else may take"
+                " (default: 2); 0: nothing is tuned."
+            ),
+            min=0.0,
+        ),
+    ] = None,
     fair: Annotated[
         bool,
         typer.Option(
@@ -230,6 +241,11 @@ def compare(
     from coterie.runs.settings import Asked, compared_experiment
 
     asked = Asked(experiment, data, client, target)
+    if minutes is not None and not asked.own:
+        raise InvalidInput(
+            f"--minutes is {minutes:g}, but it is for your own table or folder; tune an experiment"
+            " with `coterie tune`."
+        )
     if metric is not None:
         settings = [*(settings or []), f"training.metric={json.dumps(metric)}"]
     name, chosen = compared_experiment(asked, settings, methods, seeds, data_dir)
@@ -242,6 +258,7 @@ def compare(
         fair=fair,
         jobs=jobs,
         drop_models=drop_models,
+        minutes=(2.0 if minutes is None else minutes) if asked.own else None,
     )
 
 

@@ -64,7 +64,9 @@ class Answer:
 
 
 def _validation(entry: Entry) -> float | None:
-    """The mean validation score over seeds; None if a run has none."""
+    """The validation score of tuning, or else the mean of the runs'; None if a run has none."""
+    if entry.validation is not None:
+        return entry.validation
     found = [o.validation for o in entry.outcomes]
     return None if any(v is None for v in found) else float(np.mean(found))  # type: ignore[arg-type]
 

@@ -88,6 +88,8 @@ class Entry:
     local: list[Outcome] | None
     local_collapsed: str | None = None
     """Why there is no Local to measure against: it diverged."""
+    validation: float | None = None
+    """A validation score of more rows than the runs' own, e.g. by cross-validation."""
 
     @property
     def collapsed(self) -> str | None:

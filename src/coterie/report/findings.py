@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 from numpy.typing import NDArray
 
 from coterie.report.significance import Tested
@@ -25,6 +26,15 @@ class ReferenceRow:
 
     def mean(self, comparison: Comparison) -> float:
         return comparison.mean(self.scores)
+
+    def to_config(self) -> dict[str, Any]:
+        scores = [None if np.isnan(s) else float(s) for s in self.scores]
+        return {"label": self.label, "pooled": self.pooled, "scores": scores}
+
+    @classmethod
+    def from_config(cls, given: dict[str, Any]) -> ReferenceRow:
+        scores = np.array([np.nan if s is None else s for s in given["scores"]], float)
+        return cls(given["label"], given["pooled"], scores)
 
 
 class LeftOut(NamedTuple):
@@ -48,3 +58,22 @@ class Findings:
     """Its gain with half of the training rows of every client."""
     graphs: tuple[tuple[str, Tested], ...] = ()
     """FedU's gain over other graphs."""
+
+    def to_config(self) -> dict[str, Any]:
+        plain = lambda t: None if t is None else dataclasses.asdict(t)
+        return {
+            "unlike": [[u.client, plain(u.against_with), plain(u.over_local)] for u in self.unlike],
+            "whole": plain(self.whole),
+            "half": plain(self.half),
+            "graphs": [[kind, plain(tested)] for kind, tested in self.graphs],
+        }
+
+    @classmethod
+    def from_config(cls, given: dict[str, Any]) -> Findings:
+        tested = lambda t: None if t is None else Tested(**t)
+        return cls(
+            tuple(LeftOut(k, Tested(**a), Tested(**b)) for k, a, b in given["unlike"]),
+            tested(given["whole"]),
+            tested(given["half"]),
+            tuple((kind, Tested(**t)) for kind, t in given["graphs"]),
+        )

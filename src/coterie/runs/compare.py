@@ -7,12 +7,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from coterie.channel import PLAIN, Channel
 from coterie.core import schedule
 from coterie.core.errors import InvalidInput, unknown
-from coterie.core.files import make_folder, write_text
+from coterie.core.files import make_folder, write_json, write_text
 from coterie.core.metrics import Metric, OwnMetric, metric_of
 from coterie.core.options import Options
 from coterie.coupling.graph import Graph
@@ -35,6 +35,7 @@ from coterie.report.comparison import Comparison, Entry
 from coterie.report.measures import sheets
 from coterie.report.outcome import Outcome
 from coterie.report.page import page
+from coterie.report.sites import sites_csv, sites_sheet
 from coterie.report.tables import markdown
 from coterie.runs import run as runs
 from coterie.runs.contender import Contender
@@ -43,14 +44,15 @@ from coterie.runs.grid import Begin, Planned, run_all
 
 
 def with_locals(
-    contenders: Sequence[Contender], everybody: bool = False
+    contenders: Sequence[Contender], everybody: bool = False, alone: Local | None = None
 ) -> tuple[list[tuple[str, Contender]], list[int | None]]:
     """Labelled methods, with a Local for every distinct amount of gradient work first; and for each
     the index of its Local.
 
     A Local that the user asked for serves those whose work it equals. With `everybody` in every
     cohort it does not matter who trains. Centralised training has no Local of its own kind to stand
-    beside, but is compared with that of the first method.
+    beside, but is compared with that of the first method. With `alone`, that Local is the only one
+    and stands beside all.
     """
     locals_: list[Local] = []
     partner: list[int | None] = []
@@ -72,7 +74,8 @@ def with_locals(
         if isinstance(c.method, Local):
             index_of(c.method)
     for c in others:
-        partner.append(None if exchange_of(c.method).pooled else index_of(equal_compute(c.method)))
+        equal = equal_compute(c.method) if alone is None else alone
+        partner.append(None if exchange_of(c.method).pooled else index_of(equal))
     partner = [0 if p is None and locals_ else p for p in partner]
     labelled: list[tuple[str, Contender]] = [
         (_local_label(m, len(locals_) > 1), Contender(m)) for m in locals_
@@ -242,30 +245,68 @@ def compare_into(
     jobs: int = 1,
     keep_models: bool = True,
 ) -> Comparison:
-    """Compare into a folder: one run folder per method and seed, report.html, table.md and
-    config.toml.
+    """Compare into a folder: one run folder per method and seed, report.html, table.md, sites.csv,
+    answer.json and config.toml.
 
     Runs that are already finished there with the same config are taken as they are, unfinished ones
     are resumed: the command can be killed and repeated. `targets` are values of the
     metric. `jobs` runs are done at a time. Without `keep_models`, a run's models are deleted once
     it has ended; scores, curves and bytes stay.
     """
+    check_wishes(experiment, targets, budgets)
+    comparison = train_all(
+        experiment,
+        folder,
+        Doing(force=force, begin=begin, say=say, jobs=jobs, keep_models=keep_models),
+    )
+    write_report(comparison, experiment, folder, targets, budgets)
+    return comparison
+
+
+class Doing(NamedTuple):
+    """How the runs of a comparison are done."""
+
+    force: bool = False
+    begin: Begin | None = None
+    say: runs.Say = print
+    jobs: int = 1
+    keep_models: bool = True
+
+
+def check_wishes(
+    experiment: Experiment, targets: Sequence[float], budgets: Sequence[float]
+) -> None:
+    """Refuse what cannot be compared, before anything is written: data without test rows, targets
+    that the metric cannot reach, and budgets that buy nothing.
+    """
     if not experiment.contenders:
         raise InvalidInput("the experiment names no method; give [[methods]] or --methods.")
-    seeds = experiment.seeds or (experiment.training.seed,)
     federation = experiment.federation()
     _needs_test_data(federation)
+    experiment.training.cohort_size(federation)
     metric = metric_of(experiment.training.metric, federation.task)
-    _check_wishes(targets, budgets, metric)
-    everybody = (
-        experiment.training.cohort_size(federation) == federation.clients
-    )  # refuses before anything is written
-    labelled, partner = with_locals(experiment.contenders, everybody)
+    for target in targets:
+        metric.check_target("--to", target)
+    for budget in budgets:
+        if not 0 < budget < float("inf"):
+            raise InvalidInput(f"a budget is {budget:g} bytes, but must be a finite number > 0.")
+
+
+def train_all(
+    experiment: Experiment, folder: Path, doing: Doing, alone: Local | None = None
+) -> Comparison:
+    """All runs of a comparison. With `alone`, that Local, which must be among the methods, stands
+    for all; otherwise each method has one with its gradient steps and step size.
+    """
+    seeds = experiment.seeds or (experiment.training.seed,)
+    federation = experiment.federation()
+    everybody = experiment.training.cohort_size(federation) == federation.clients
+    labelled, partner = with_locals(experiment.contenders, everybody, alone)
     if warning := warn_without_test(federation):
-        say(warning)
+        doing.say(warning)
     config = folder / "config.toml"
     again = config.is_file() and config.read_text(encoding="utf-8") == experiment.to_toml()
-    make_folder(folder, force=force or again)
+    make_folder(folder, force=doing.force or again)
     write_text(config, experiment.to_toml())
     plan = [
         Planned(
@@ -277,24 +318,42 @@ def compare_into(
         for (label, contender), name in zip(labelled, slugs(labelled), strict=True)
         for seed in seeds
     ]
-    outcomes = run_all(plan, jobs=jobs, keep_models=keep_models, begin=begin, say=say, force=force)
+    outcomes = run_all(
+        plan,
+        jobs=doing.jobs,
+        keep_models=doing.keep_models,
+        begin=doing.begin,
+        say=doing.say,
+        force=doing.force,
+    )
     table = [outcomes[i : i + len(seeds)] for i in range(0, len(plan), len(seeds))]
-    comparison = _assemble(
+    return _assemble(
         experiment.name,
         federation,
         labelled,
         partner,
         table,
-        metric=metric,
+        metric=metric_of(experiment.training.metric, federation.task),
         protocol=experiment.protocol,
     )
+
+
+def write_report(
+    comparison: Comparison,
+    experiment: Experiment,
+    folder: Path,
+    targets: Sequence[float] = (),
+    budgets: Sequence[float] = (),
+) -> None:
+    """report.html, table.md, sites.csv and answer.json of a comparison."""
     more = sheets(comparison, targets, budgets)
-    write_text(
-        folder / "table.md",
-        "\n".join([markdown(comparison), *(sheet.markdown() for sheet in more)]),
-    )
+    clients = sites_sheet(comparison)
+    tables = [clients, *more] if clients is not None else more
+    text = "\n".join([markdown(comparison), *(sheet.markdown() for sheet in tables)])
+    write_text(folder / "table.md", text)
+    write_text(folder / "sites.csv", sites_csv(comparison))
+    write_json(folder / "answer.json", comparison.answer().to_config())
     write_text(folder / "report.html", page(comparison, experiment.to_toml(), more))
-    return comparison
 
 
 def slug(label: str) -> str:
@@ -304,12 +363,3 @@ def slug(label: str) -> str:
 def slugs(labelled: Sequence[tuple[str, Contender]]) -> list[str]:
     """The names of the methods' folders, no two alike."""
     return distinct([slug(label) for label, _ in labelled], "-{}")
-
-
-def _check_wishes(targets: Sequence[float], budgets: Sequence[float], metric: Metric) -> None:
-    """Refuse targets that the metric cannot reach, and budgets that buy nothing."""
-    for target in targets:
-        metric.check_target("--to", target)
-    for budget in budgets:
-        if not 0 < budget < float("inf"):
-            raise InvalidInput(f"a budget is {budget:g} bytes, but must be a finite number > 0.")

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from coterie.core.errors import InvalidInput, listed, notice, unknown
 from coterie.methods.base import METHODS
-from coterie.models.build import build_model
 from coterie.runs.experiment import Experiment
 
 INNER = {"local_rounds": 4, "inner_steps": 5}
@@ -68,7 +69,7 @@ def own_data(path: Path, client: str | None, target: str | None) -> dict[str, An
         "name": path.stem,
         "data": data,
         "model": "mlr",
-        "training": {"rounds": 60, "eval_every": 10, "batch_size": 20},
+        "training": {"rounds": 60, "eval_every": 10},
     }
 
 
@@ -92,6 +93,8 @@ def with_methods(config: dict[str, Any], methods: Sequence[str] | None = None) -
         raise InvalidInput(
             f"methods is {given!r}, but must be a list of methods, or tables of their options."
         )
+    config["training"] = {**config.get("training", {})}
+    _suit(config)
     defaults = _defaults(Experiment.from_config(config))
     if isinstance(given, list):
         tables = [dict(m) if isinstance(m, dict) else {"name": m} for m in given]
@@ -104,31 +107,32 @@ def with_methods(config: dict[str, Any], methods: Sequence[str] | None = None) -
     return config | {"methods": distinct}
 
 
-def _defaults(experiment: Experiment) -> dict[str, dict[str, Any]]:
-    """What is compared on somebody's own data.
-
-    The coupling of the graph methods follows the number of clients, so that mixing is stable: η ‖L‖
-    μR = ½ on the complete graph, at most η = 0.03; FedU is there with a tenth of it too, and the
-    answer picks among all by validation data.
+def _suit(config: dict[str, Any]) -> None:
+    """Mini-batches that suit the rows of a usual client, unless they are given: 20, and more where
+    a client has thousands of rows.
     """
-    federation = experiment.federation()
-    eta = min(0.03, 0.5 / federation.clients)
-    dsub = max(1, min(50, build_model(experiment.model, federation.shape).parameters() // 2))
+    training = config["training"]
+    if "batch_size" in training or training.get("sampling") == "full":
+        return
+    rows = float(np.median(Experiment.from_config(config).federation().train.sizes))
+    training["batch_size"] = int(min(256, max(20, 4 * round(rows / 200))))
+
+
+def _defaults(experiment: Experiment) -> dict[str, dict[str, Any]]:
+    """What is compared on somebody's own data: one model for all, a start for all, personal models
+    near a shared one, and neighbours. All take 20 local steps a round.
+
+    These are the values that tuning begins with. The coupling of FedU follows the number of
+    clients, so that mixing is stable: η ‖L‖ μR = ½ on the complete graph, at most η = 0.03.
+    """
+    clients = experiment.federation().clients
     return {
         "local": {},
         "fedavg": {},
+        "per-fedavg": {},
+        "ditto": {},
         "pfedme": {**INNER, "lam": 5.0, "lr": 0.3, "personal_lr": 0.05},
-        "fedu": {"eta": eta},
-        "fedu, weaker": {"eta": eta / 10},
-        "lp-proj-2": {
-            **INNER,
-            "lam": 1.0,
-            "lr": 0.3,
-            "personal_lr": 0.05,
-            "projection": "orthogonal",
-            "dsub": dsub,
-        },
-        "graph-proj": {"eta": eta, "dsub": dsub},
+        "fedu": {"eta": min(0.03, 0.5 / clients)},
     }
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +21,10 @@ from coterie.engine.training import Training
 from coterie.engine.transfer import Transfer, transfer
 from coterie.methods.graph import GraphMethod
 from coterie.models.base import Model, ModelSpec
+from coterie.report.findings import LeftOut
 from coterie.report.outcome import Outcome
 from coterie.report.significance import Rows, Tested, of_these_sites
-from coterie.runs.experiment import Contender
+from coterie.runs.contender import Contender
 
 Array = NDArray[Any]
 
@@ -62,7 +63,8 @@ class Rehearsal:
         if graph is None and isinstance(method, GraphMethod):
             graph = self.graph(self.federation)
         options = {**self.training.to_config(), "seed": seed, "eval_every": self.training.rounds}
-        options.pop("checkpoint_every", None)
+        for key in ("checkpoint_every", "keep", "patience"):
+            options.pop(key, None)
         return simulate(
             method,
             self.federation,
@@ -77,18 +79,9 @@ class Rehearsal:
         return [Outcome.from_result(self.run(contender, seed, graph)) for seed in self.seeds]
 
 
-class Found(NamedTuple):
-    """The gain of a federated method over training alone in another situation, on validation
-    rows.
-    """
-
-    gain: Tested
-    rows: int
-
-
 def gain(
     mine: Sequence[Outcome], alone: Sequence[Outcome], clients: Array | None = None
-) -> Found | None:
+) -> Tested | None:
     """Paired on the same rows; perhaps of some clients only. None if a run collapsed."""
     found = []
     for a, b in zip(mine, alone, strict=True):
@@ -101,7 +94,7 @@ def gain(
         found.append(Rows(a.rows.client[kept], difference[kept]))
     if not found or not len(found[0].client):
         return None
-    return Found(of_these_sites(found), len(found[0].client))
+    return of_these_sites(found)
 
 
 def halved(federation: Federation, seed: int = 0) -> Federation:
@@ -122,29 +115,24 @@ def likeness(rehearsal: Rehearsal, local: Contender) -> Transfer:
     return transfer(simulator.spec.learner, simulator.all_models(), held)
 
 
-class LeftOut(NamedTuple):
-    """What the others gain when one client is left out: against training with it, and against
-    training alone.
-    """
-
-    client: int
-    against_with: Tested
-    over_local: Tested
-
-
 def leave_out(
-    rehearsal: Rehearsal, contender: Contender, alone: Sequence[Outcome], client: int
+    rehearsal: Rehearsal,
+    contender: Contender,
+    known: tuple[Sequence[Outcome], Sequence[Outcome]],
+    client: int,
 ) -> LeftOut | None:
-    """Train without one client and compare at the others."""
+    """Train without one client and compare at the others: with training with it, and alone, which
+    are `known`.
+    """
+    with_it, alone = known
     n = rehearsal.federation.clients
     others = np.setdiff1d(np.arange(n), [client])
-    with_it = rehearsal.outcomes(contender)
     without = rehearsal.with_(rehearsal.federation.subset(others)).outcomes(contender)
     for outcome in without:  # their numbers among all
         if outcome.rows is not None:
             outcome.rows = outcome.rows._replace(client=others[outcome.rows.client])
     against, over = gain(without, _only(with_it, others)), gain(without, _only(alone, others))
-    return None if against is None or over is None else LeftOut(client, against.gain, over.gain)
+    return None if against is None or over is None else LeftOut(client, against, over)
 
 
 def _only(outcomes: Sequence[Outcome], clients: Array) -> list[Outcome]:

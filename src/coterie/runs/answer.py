@@ -1,0 +1,197 @@
+"""From somebody's own table to an answer: tune all methods alike, train, look at what somebody
+would try instead and at what would change the answer, and report.
+
+The test rows are fixed before anything else and are looked at once, at the end: settings and method
+are chosen on the other rows, and so are the what-ifs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from coterie.core.errors import InvalidInput, notice
+from coterie.core.files import write_json
+from coterie.methods.local import Local
+from coterie.report.answer import choose
+from coterie.report.comparison import Comparison, Entry
+from coterie.report.findings import Findings, ReferenceRow
+from coterie.runs import whatif
+from coterie.runs.compare import Doing, check_wishes, train_all, write_report
+from coterie.runs.contender import Contender
+from coterie.runs.experiment import Experiment
+from coterie.runs.references import references
+from coterie.runs.tuning.folder import tune_into
+from coterie.runs.tuning.options import Tuning
+from coterie.runs.tuning.study import Tuned
+
+FEWEST_ROWS = 5
+"""Test rows that a client must have to count in the answer."""
+PRIOR = 20.0
+"""A client with n test rows counts n / (n + PRIOR) (`Comparison.prior`)."""
+FOLDS = 5
+FEW = 1000
+"""With fewer validation rows than this, methods are tuned by cross-validation."""
+TUNING, SHELF = 0.5, 0.15
+"""Which parts of the minutes go into tuning and into models off the shelf."""
+SEEDS = (0, 1, 2)
+UNLIKE = 2
+"""At most so many clients that are unlike all others are left out to see what that changes."""
+
+
+class Wishes(NamedTuple):
+    """What somebody asked for besides the data."""
+
+    minutes: float = 2.0
+    """About how long all may take; 0: nothing is tuned."""
+    targets: Sequence[float] = ()
+    budgets: Sequence[float] = ()
+
+
+def answer_into(
+    experiment: Experiment, folder: Path, doing: Doing, wishes: Wishes | None = None
+) -> Comparison:
+    """Tune, compare and answer into a folder; the command can be killed and repeated."""
+    wishes = wishes or Wishes()
+    if not 0 <= wishes.minutes < float("inf"):
+        raise InvalidInput(f"--minutes is {wishes.minutes:g}, but must be a number ≥ 0.")
+    check_wishes(experiment, wishes.targets, wishes.budgets)
+    experiment = experiment.with_(seeds=experiment.seeds or SEEDS)
+    tuned = _tuned(experiment, folder / "tuning", doing, wishes.minutes)
+    alone = None
+    if tuned:
+        experiment = experiment.with_(contenders=tuple(t.contender for t in tuned), tune=None)
+        method = next(t.method for t in tuned if isinstance(t.method, Local))
+        assert isinstance(method, Local)
+        alone = method
+    comparison = train_all(experiment, folder, doing, alone)
+    entries = [_validated(e, tuned) for e in comparison.entries]
+    comparison = dataclasses.replace(comparison, entries=entries, minimum=FEWEST_ROWS, prior=PRIOR)
+    comparison = _beside(comparison, experiment, folder, doing, wishes.minutes)
+    write_report(comparison, experiment, folder, wishes.targets, wishes.budgets)
+    return comparison
+
+
+def _tuned(experiment: Experiment, folder: Path, doing: Doing, minutes: float) -> list[Tuned]:
+    """The methods at their best values; none, if nothing is tuned."""
+    if not minutes:
+        return []
+    try:
+        import optuna  # noqa: F401
+    except ImportError:
+        notice(
+            "Optuna is not installed, so all methods keep their default settings, and an answer"
+            " from untuned methods may be wrong; install it with: pip install 'coterie[tune]'"
+        )
+        return []
+    federation = experiment.federation()
+    options: dict[str, Any] = {"minutes": TUNING * minutes, "decay": True}
+    if len(federation.validation) < FEW:
+        options["folds"] = FOLDS
+    if experiment.tune is not None:
+        options |= experiment.tune.to_config()
+    asked = experiment.with_(tune=Tuning.from_config(options))
+    board = doing.begin if hasattr(doing.begin, "overall") else None
+    return tune_into(
+        asked,
+        folder,
+        force=doing.force,
+        jobs=doing.jobs,
+        board=board,  # type: ignore[arg-type]
+        say=doing.say,
+    )
+
+
+def _validated(entry: Entry, tuned: list[Tuned]) -> Entry:
+    """An entry with the validation score that tuning found, which is of more rows than those of a
+    run.
+    """
+    method = entry.outcomes[0].method
+    for t in tuned:
+        if t.method == method:
+            return dataclasses.replace(entry, validation=t.score)
+    return entry
+
+
+def _beside(
+    comparison: Comparison, experiment: Experiment, folder: Path, doing: Doing, minutes: float
+) -> Comparison:
+    """The comparison with models off the shelf and what-ifs; kept in a file for the next time."""
+    file, key = folder / "beside.json", experiment.fingerprint() + experiment.data_hash()
+    found = _read(file, key)
+    if found is None:
+        rows = _references(comparison, doing, 60 * SHELF * max(minutes, 1.0))
+        findings = _findings(comparison, experiment)
+        found = rows, findings
+        write_json(file, {"of": key, **_plain(rows, findings)})
+    rows, findings = found
+    return dataclasses.replace(comparison, references=rows, findings=findings)
+
+
+def _plain(rows: Sequence[ReferenceRow], findings: Findings) -> dict[str, Any]:
+    return {
+        "references": [row.to_config() for row in rows],
+        "findings": findings.to_config(),
+    }
+
+
+def _read(file: Path, key: str) -> tuple[list[ReferenceRow], Findings] | None:
+    """What an earlier command of the same experiment found."""
+    try:
+        kept = json.loads(file.read_text(encoding="utf-8"))
+        if kept["of"] != key:
+            return None
+        rows = [ReferenceRow.from_config(row) for row in kept["references"]]
+        return rows, Findings.from_config(kept["findings"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _references(comparison: Comparison, doing: Doing, seconds: float) -> list[ReferenceRow]:
+    federation = comparison.federation
+    try:
+        found = references(federation, seconds=seconds, say=doing.say)
+    except InvalidInput as error:
+        notice(str(error))
+        return []
+    test, metric = federation.test, comparison.metric
+    out = []
+    for r in found:
+        outputs = np.exp(r.outputs) if federation.task == "classification" else r.outputs
+        outputs = outputs.reshape(test.y.shape) if federation.task == "regression" else outputs
+        scores = metric.scores(outputs, test.y, test.offsets)
+        out.append(ReferenceRow(r.label, r.pooled, scores))
+    return out
+
+
+def _findings(comparison: Comparison, experiment: Experiment) -> Findings:
+    """What would change the answer, on validation rows."""
+    choice = choose(comparison)
+    federation = comparison.federation
+    if choice is None or not len(federation.validation) or not comparison.metric.rowwise:
+        return Findings()
+    seeds = (experiment.seeds or (experiment.training.seed,))[:1]
+    rehearsal = whatif.Rehearsal.of(
+        federation, experiment.model, experiment.graph.build, experiment.training, seeds
+    )
+    mine, local = (_contender(experiment, e) for e in (choice.entry, choice.local))
+    alone, together = rehearsal.outcomes(local), rehearsal.outcomes(mine)
+    strange = whatif.likeness(rehearsal, local).unlike()[:UNLIKE]
+    left = [whatif.leave_out(rehearsal, mine, (together, alone), k) for k in strange]
+    half = rehearsal.with_(whatif.halved(rehearsal.federation))
+    return Findings(
+        unlike=tuple(found for found in left if found is not None),
+        whole=whatif.gain(together, alone),
+        half=whatif.gain(half.outcomes(mine), half.outcomes(local)),
+    )
+
+
+def _contender(experiment: Experiment, entry: Entry) -> Contender:
+    """The method and channel of an entry."""
+    method = entry.outcomes[0].method
+    return next((c for c in experiment.contenders if c.method == method), Contender(method))
