@@ -58,14 +58,6 @@ def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
 
 
-def empty(column: pa.ChunkedArray) -> bool:
-    """Without any value (NaN is none)."""
-    if column.null_count == len(column):
-        return True
-    kind = plain(column).type
-    return pa.types.is_floating(kind) and bool(np.isnan(numbers_of(plain(column))).all())
-
-
 def gaps_in(role: str, name: str, count: int, rows: int, hint: str) -> InvalidInput:
     return InvalidInput(
         f"the {role} column {name!r} has {count} missing value{'s' if count != 1 else ''} in {rows}"

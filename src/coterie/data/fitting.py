@@ -27,6 +27,8 @@ class Fitted(NamedTuple):
 
     columns: tuple[Column, ...]
     inputs: list[NDArray[np.float32]]
+    gaps: dict[str, int]
+    """Rows without a value, of columns that have such."""
 
 
 def fit_columns(
@@ -59,7 +61,7 @@ def fit_columns(
     made = []
     while pieces:
         made.append(np.concatenate(pieces.pop(0), 1))
-    return Fitted(tuple(columns), made)
+    return Fitted(tuple(columns), made, gaps)
 
 
 def _groups(kinds: Sequence[Column]) -> list[list[Column]]:
