@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from coterie.core.errors import InvalidInput, listed, notice
-from coterie.data.sniffing import Format, Sniffed, sniff
+from coterie.core.errors import listed, notice
+from coterie.data.sniffing import Format, Sniffed, not_in, sniff
 
 CODE = r"^\s*[+-]?0[0-9]"
 """A whole number that is none: it would lose its leading zero."""
@@ -54,10 +54,7 @@ def _decoded(
             continue
         if named or not _binary(table):
             return table, encoding
-    raise InvalidInput(
-        f"the table {str(path)!r} is not written in {found.encoding}; the option encoding says what"
-        " it is."
-    )
+    raise not_in(path, found.encoding)
 
 
 def _binary(table: pa.Table) -> bool:

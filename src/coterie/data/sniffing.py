@@ -97,7 +97,10 @@ def sniff(path: Path, given: Format, wanted: Sequence[str] = ()) -> Sniffed:
     encoding = given.encoding or _encoding(head)
     if given.encoding is None and encoding != "utf-8":
         said.append(f"like {_title(encoding)}")
-    text = codecs.getincrementaldecoder(encoding)("replace").decode(head).lstrip("\ufeff")
+    try:
+        text = codecs.getincrementaldecoder(encoding)("replace").decode(head).lstrip("\ufeff")
+    except UnicodeError:
+        raise not_in(path, encoding) from None
     whole = len(head) < HEAD
     skip, separator = 0, given.separator and given.separator.replace("\\t", "\t")
     told = re.match(r"\"?sep=(.)\"?\r?\n", text, re.IGNORECASE)
@@ -121,6 +124,13 @@ def sniff(path: Path, given: Format, wanted: Sequence[str] = ()) -> Sniffed:
     newlines = any("\n" in cell or "\r" in cell for row in rows for cell in row)
     header = rows[0] if rows else []
     return Sniffed(separator, decimal, encoding, packed, skip, header, newlines, tuple(said))
+
+
+def not_in(path: Path, encoding: str) -> InvalidInput:
+    return InvalidInput(
+        f"the table {str(path)!r} is not written in {encoding}; the option encoding says what it"
+        " is."
+    )
 
 
 def _head(path: Path) -> tuple[bool, bytes]:

@@ -16,12 +16,11 @@ import pyarrow as pa
 
 from coterie.core.errors import InvalidInput, listed, notice
 from coterie.data.choosing import choose
-from coterie.data.columns import MISSING, check_missing, client_names, column_of, say_null_words
+from coterie.data.columns import MISSING, check_missing, column_of, owners_of, say_null_words
 from coterie.data.federation import Federation, Split, Task, cut, without_test
 from coterie.data.fitting import fit_columns
 from coterie.data.kinds import MOST_CATEGORIES, Column
 from coterie.data.newcomers import newcomers_from_table
-from coterie.data.partition import natural
 from coterie.data.prepared import Prepared, inputs_of
 from coterie.data.reading import KINDS, as_table, read_table
 from coterie.data.sniffing import Format
@@ -106,7 +105,7 @@ def from_table(
         )
     if not table.num_rows:
         raise InvalidInput("the table has no rows.")
-    owner, people = natural(client_names(owners, client))
+    owner, people = owners_of(owners, client)
     say_null_words(owners, "client", client)
     _say_alike(people)
     check_missing(missing)
@@ -130,8 +129,10 @@ def from_table(
         middle, spread = float(y[parts[0]].mean()), float(y[parts[0]].std() or 1.0)
         y = (y - middle) / spread
     y = y.astype(np.float32) if task == "regression" else y
+    given = {how.name: table.column(how.name) for how in kinds}
+    del table
     columns, inputs, gaps = fit_columns(
-        table, kinds, parts, missing=missing, standardise=standardise
+        given, kinds, parts, missing=missing, standardise=standardise
     )
     prepared = Prepared(
         columns,
