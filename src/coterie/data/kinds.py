@@ -159,11 +159,13 @@ def different(column: pa.ChunkedArray) -> list[str]:
 def _text(
     column: pa.ChunkedArray, name: str, most_categories: int, day_first: bool | None
 ) -> Column:
-    values = different(column)
+    counted = column.drop_null().value_counts()
+    texts, rows = counted.field("values"), np.asarray(counted.field("counts"))
+    values = sorted(texts.to_pylist())
     if values and any({v.strip().lower() for v in values} <= set(pair) for pair in WORDS):
         return Column(name, "boolean")
-    texts = pa.array(values, pa.string())
-    order = order_of(texts, name, day_first)
+    texts = texts.cast(pa.string())
+    order = order_of(texts, name, day_first, rows)
     if order:
         seconds = seconds_in_text(texts, order)
         return Column(
