@@ -158,7 +158,7 @@ def compare(
         typer.Argument(
             help=(
                 r"A TOML file, where \[\[methods]] lists the methods; or your own table (.csv,"
-                " .parquet, .npz) or folder."
+                " .parquet, .xlsx, .npz) or folder."
             )
         ),
     ] = None,
@@ -195,6 +195,10 @@ def compare(
             "--fairness", help="Print how evenly clients are served (the report always has it)."
         ),
     ] = False,
+    explain: Annotated[
+        bool,
+        typer.Option("--explain", help="Your own table: say what was done to each column first."),
+    ] = False,
     folder: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="Where to write (default: runs/<name>-compare)."),
@@ -221,6 +225,10 @@ def compare(
 
     asked = Asked(experiment, data, client, target)
     name, chosen = compared_experiment(asked, settings, methods, seeds, data_dir)
+    if explain:
+        from coterie.cli.data import explained
+
+        out.print(explained(chosen.federation()))
     _compare(
         chosen,
         folder or Path("runs") / f"{name}-compare",

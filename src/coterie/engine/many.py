@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,7 @@ from coterie.engine.simulate import Result
 from coterie.engine.simulator import BLOCK, Simulator
 from coterie.engine.snapshot import Snapshot
 from coterie.engine.store import DeviceStore
-from coterie.engine.training import Training
+from coterie.engine.training import Training, TrainingOptions
 from coterie.methods.base import Method
 from coterie.models.base import Model, ModelSpec
 
@@ -65,7 +65,7 @@ def simulate_many(
     seeds: Sequence[int] = (0,),
     graph: Graph | None = None,
     channel: Channel | str = PLAIN,
-    **training: Any,
+    **training: Unpack[TrainingOptions],
 ) -> list[Result]:
     """Several values of traced hyper-parameters, or several seeds, side by side in one compiled
     program.

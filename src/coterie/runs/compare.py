@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from coterie.channel import PLAIN, Channel
 from coterie.core import schedule
@@ -19,7 +19,7 @@ from coterie.data.federation import Federation, warn_without_test
 from coterie.engine.arguments import as_contender, as_federation, as_list, as_model, as_seeds
 from coterie.engine.exchange import exchange_of
 from coterie.engine.simulate import simulate
-from coterie.engine.training import Training
+from coterie.engine.training import Training, TrainingOptions
 from coterie.methods.base import Method
 from coterie.methods.local import Local, equal_compute
 from coterie.models.base import Model, ModelSpec
@@ -173,7 +173,7 @@ def compare(
     graph: Graph | None = None,
     begin: Begin | None = None,
     protocol: str = "standard",
-    **training: Any,
+    **training: Unpack[TrainingOptions],
 ) -> Comparison:
     """Compare in memory.
 
@@ -195,7 +195,7 @@ def compare(
     if len(set(seeds)) < len(seeds):
         raise InvalidInput(f"seeds is {seeds}, but must name each seed once.")
     labelled, partner = with_locals(
-        chosen, Training.from_config(training).cohort_size(federation) == federation.clients
+        chosen, Training.from_config(dict(training)).cohort_size(federation) == federation.clients
     )
     table = []
     for i, (label, contender) in enumerate(labelled):
@@ -204,6 +204,7 @@ def compare(
             progress = (
                 begin(label, i * len(seeds) + j, len(labelled) * len(seeds)) if begin else None
             )
+            options: TrainingOptions = {**training, "seed": seed}
             result = simulate(
                 contender.method,
                 federation,
@@ -212,7 +213,7 @@ def compare(
                 channel=contender.channel,
                 progress=progress,
                 keep_collapsed=True,
-                **{**training, "seed": seed},
+                **options,
             )
             outcomes.append(Outcome.from_result(result))
         table.append(outcomes)
