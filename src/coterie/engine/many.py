@@ -13,10 +13,11 @@ import numpy as np
 from coterie.channel import PLAIN, Channel
 from coterie.core.compilation import Compilations
 from coterie.core.errors import InvalidInput
+from coterie.core.metrics import Metric, OwnMetric
 from coterie.core.typing import PyTree, Scalar
 from coterie.coupling.graph import Graph
 from coterie.data.federation import Federation
-from coterie.engine.arguments import as_list, as_seeds
+from coterie.engine.arguments import as_list, as_seeds, judged_by
 from coterie.engine.rounds import rounds_block
 from coterie.engine.setting import Log, Setting, Spec, State
 from coterie.engine.simulate import Result
@@ -65,6 +66,7 @@ def simulate_many(
     seeds: Sequence[int] = (0,),
     graph: Graph | None = None,
     channel: Channel | str = PLAIN,
+    metric: str | Metric | OwnMetric | None = None,
     **training: Unpack[TrainingOptions],
 ) -> list[Result]:
     """Several values of traced hyper-parameters, or several seeds, side by side in one compiled
@@ -82,6 +84,7 @@ def simulate_many(
             " or as many of both."
         )
     methods, seeds = methods * (count // len(methods)), seeds * (count // len(seeds))
+    given = judged_by(metric, dict(training))
     begun = time.perf_counter()
     with Compilations() as compilations:
         sims = [
@@ -89,7 +92,7 @@ def simulate_many(
                 m,
                 federation,
                 model,
-                Training.from_config({**training, "seed": s, "store": "device"}),
+                Training.from_config({**given, "seed": s, "store": "device"}),
                 graph,
                 channel=channel,
             )

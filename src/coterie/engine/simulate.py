@@ -23,9 +23,11 @@ from coterie.core.compilation import Compilations
 from coterie.core.errors import Diverged
 from coterie.core.frames import frame, html_table
 from coterie.core.ledger import Ledger
+from coterie.core.metrics import Metric, OwnMetric, metric_of
 from coterie.core.vector import Vector
 from coterie.coupling.graph import Graph
 from coterie.data.federation import Federation
+from coterie.engine.arguments import judged_by
 from coterie.engine.keeper import Keeper
 from coterie.engine.progress import shown
 from coterie.engine.simulator import Simulator
@@ -44,7 +46,9 @@ __all__ = ["Progress", "Result", "Simulator", "Snapshot", "drive", "simulate"]
 class Result:
     """What a run leaves in memory.
 
-    Scores are accuracies (classification) or negated mean squared errors (regression).
+    Scores are by the metric of the run, the larger the better: accuracies unless another one was
+    asked for (classification), negated mean squared errors (regression). `metric.value(score)` is
+    the value as people know it.
     """
 
     method: Method
@@ -68,6 +72,14 @@ class Result:
         return found[0] if found else self.snapshots[-1]
 
     @property
+    def metric(self) -> Metric:
+        """What the scores are."""
+        found: Metric = getattr(self.simulator, "metric", None) or metric_of(
+            self.training.metric, self.federation.task
+        )
+        return found
+
+    @property
     def rounds(self) -> list[int]:
         return [s.round for s in self.snapshots]
 
@@ -87,12 +99,10 @@ class Result:
         told = [f"{self.federation.clients:,} clients", f"{self.training.rounds:,} rounds"]
         if self.collapsed is not None:
             return ", ".join([*told, f"collapsed in round {self.collapsed_at}"])
-        score = np.nanmean(self.client_scores())
-        told.append(
-            f"test accuracy {100 * score:.2f}%"
-            if self.federation.task == "classification"
-            else f"test mse {-score:.4g}"
-        )
+        metric = self.metric
+        value = metric.value(float(np.nanmean(self.client_scores())))
+        shown = f"{100 * value:.2f}%" if metric.percent else f"{value:.4g}"
+        told.append(f"test {metric.title} {shown}")
         last = self.snapshots[-1]
         return ", ".join([*told, f"{last.up + last.down:,} bytes sent", f"{self.seconds:.1f} s"])
 
@@ -177,18 +187,21 @@ def simulate(
     keep_collapsed: bool = False,
     channel: Channel | str = PLAIN,
     attack: Attack | None = None,
+    metric: str | Metric | OwnMetric | None = None,
     **training: Unpack[TrainingOptions],
 ) -> Result:
     """Train a method on a federation in memory.
 
-    Further arguments are those of `Training`: rounds, cohort, batch_size, seed, … With `progress`
-    = True there is a bar on the terminal; in a notebook there is one unless it is False. A function
-    is called with the simulator and, after an evaluation, a snapshot.
+    `metric` is a name ("auc"), or a function (outputs, y) → a number of one client's rows, of which
+    larger is better (`register_metric` takes others). Further arguments are those of `Training`:
+    rounds, cohort, batch_size, seed, … With `progress` = True there is a bar on the terminal; in a
+    notebook there is one unless it is False. A function is called with the simulator and, after an
+    evaluation, a snapshot.
 
     A run that diverges raises `Diverged`; with `keep_collapsed` it gives what there was before,
     with `collapsed` set.
     """
-    options = Training.from_config(dict(training))
+    options = Training.from_config(judged_by(metric, dict(training)))
     begun = time.perf_counter()
     snapshots, collapsed, collapsed_at = [], None, None
     with Compilations() as compilations:
