@@ -119,6 +119,8 @@ def test_without_pandas(fed: Federation, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_training_options_are_those_of_training() -> None:
     declared = {f.name for f in dataclasses.fields(Training)}
+    # `metric` is a parameter of its own there, which takes functions, too.
+    declared.remove("metric")
     assert set(TrainingOptions.__annotations__) == declared
     want = get_type_hints(Training)
     typed = get_type_hints(TrainingOptions)

@@ -148,4 +148,3 @@ class TrainingOptions(TypedDict, total=False):
     checkpoint_every: int | None
     keep: str
     patience: int | None
-    metric: str | None
