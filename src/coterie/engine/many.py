@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +27,7 @@ from coterie.engine.simulate import Result, add_newcomers
 from coterie.engine.simulator import BLOCK, Simulator
 from coterie.engine.snapshot import Snapshot
 from coterie.engine.store import DeviceStore
-from coterie.engine.training import Training
+from coterie.engine.training import Training, TrainingOptions
 from coterie.methods.base import Method
 from coterie.models.base import Model, ModelSpec
 
@@ -190,7 +190,7 @@ def simulate_many(
     channel: Channel | str = PLAIN,
     metric: str | Metric | OwnMetric | None = None,
     keep_collapsed: bool = False,
-    **training: Any,
+    **training: Unpack[TrainingOptions],
 ) -> list[Result]:
     """Several values of traced hyper-parameters, or several seeds, side by side in one compiled
     program.
@@ -208,7 +208,7 @@ def simulate_many(
             " or as many of both."
         )
     methods, seeds = methods * (count // len(methods)), seeds * (count // len(seeds))
-    training = judged_by(metric, training)
+    given = judged_by(metric, dict(training))
     begun = time.perf_counter()
     with Compilations() as compilations:
         many = Many(
@@ -218,7 +218,7 @@ def simulate_many(
             seeds=seeds,
             graph=graph,
             channel=channel,
-            training=training,
+            training=given,
         )
         snapshots, keepers = _run(many, keep_collapsed)
     seconds, compiling = time.perf_counter() - begun, compilations.seconds
