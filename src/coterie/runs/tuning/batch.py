@@ -20,6 +20,7 @@ from coterie.engine.keeper import Keeper, Standing
 from coterie.engine.many import Many
 from coterie.engine.simulator import Simulator
 from coterie.engine.snapshot import Saved, Snapshot
+from coterie.engine.training import Training
 from coterie.methods.base import Method
 from coterie.models.base import Model, ModelSpec
 
@@ -101,7 +102,10 @@ class Batch:
         prune: bool = True,
         deadline: float | None = None,
         tick: Tick | None = None,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
+        self.check = check
+        """Called after every evaluation; may raise to stop at once."""
         self.problem, self.methods, self.channel = problem, list(methods), channel
         self.prune, self.deadline, self.tick = prune, deadline, tick
         self.tried = [Tried() for _ in methods]
@@ -177,6 +181,7 @@ class Batch:
                 self._fail(going[p], str(why))
             look()
             pay()
+            self.check()
             many.keep([p for p in many.members if not keepers[p].stopped])
             if self.late:
                 break
@@ -234,3 +239,19 @@ def _mean(scores: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
     total = np.where(there, stacked, 0.0).sum(0)
     with np.errstate(invalid="ignore"):
         return np.where(there.any(0), total / there.sum(0), np.nan)
+
+
+def predicted_steps(method: Method, problem: Problem) -> float:
+    """Gradient steps per client of one trial that runs to its end, as its options tell."""
+    training = Training.from_config({**problem.training, "seed": 0})
+    total = 0.0
+    for federation, _ in problem.legs:
+        steps, epochs, _, trains = method.work()
+        if epochs is not None:
+            batch = federation.shape.largest if training.sampling == "full" else training.batch_size
+            each = float(np.mean(-(-federation.train.sizes // batch))) * epochs
+        else:
+            each = float(steps or 1)
+        share = 1.0 if trains == "all" else training.cohort_size(federation) / federation.clients
+        total += each * share * training.rounds
+    return total

@@ -18,7 +18,7 @@ from coterie.core.search import Among, Log
 from coterie.methods.base import Method
 from coterie.report.trials import Trial, TrialsOf
 from coterie.runs.contender import Contender
-from coterie.runs.tuning.batch import Batch, Problem, Tried
+from coterie.runs.tuning.batch import Batch, Problem, Tried, predicted_steps
 from coterie.runs.tuning.spaces import Params, Spaces, inside, point, with_params
 
 GRID_POINTS = 4
@@ -242,7 +242,22 @@ class Study:
         found = self.done[number].user_attrs["clients"]
         return np.array([np.nan if c is None else c for c in found], float)
 
-    def result(self, seconds: float, rounds: int) -> Tuned:
+    @property
+    def seconds(self) -> float:
+        """The time that was spent, by all processes that worked on it."""
+        return float(self.study.user_attrs.get("seconds", 0.0))
+
+    def spent(self, seconds: float) -> None:
+        self.study.set_user_attr("seconds", self.seconds + seconds)
+
+    @property
+    def finished(self) -> bool:
+        return bool(self.study.user_attrs.get("finished"))
+
+    def finish(self) -> None:
+        self.study.set_user_attr("finished", True)
+
+    def result(self, rounds: int) -> Tuned:
         trials = self.trials()
         best = best_of(trials)
         over = rounds if self.settings.decay else None
@@ -256,7 +271,7 @@ class Study:
             best.rounds,
             trials,
             self.steps,
-            seconds,
+            self.seconds,
             self.spaces,
         )
 
@@ -275,10 +290,13 @@ def tune_one(
     deadline: float | None = None,
     tick: Callable[[float, str], None] | None = None,
     stop: Callable[[], bool] = lambda: False,
+    check: Callable[[], None] = lambda: None,
 ) -> Tuned:
-    """Trials of one method until its budget is used up."""
-    begun = time.monotonic()
-    rounds = int(problem.training["rounds"])
+    """Trials of one method until its budget is used up.
+
+    `stop` ends it after a batch; `check` may raise in the middle of one, whose trials are then made
+    anew when the study is taken up.
+    """
     study.plan()
     batch_seconds = 0.0
     while not stop():
@@ -290,11 +308,16 @@ def tune_one(
         if count < 1:
             break
         started = time.monotonic()
-        told = _batch(study, problem, count, deadline, tick)
-        batch_seconds = time.monotonic() - started
+        try:
+            told = _batch(study, problem, count, deadline, tick, check=check)
+        finally:
+            batch_seconds = time.monotonic() - started
+            study.spent(batch_seconds)
         if not told:
             break
-    return study.result(time.monotonic() - begun, rounds)
+    if not stop():
+        study.finish()
+    return study.result(int(problem.training["rounds"]))
 
 
 def _batch(
@@ -303,14 +326,20 @@ def _batch(
     count: int,
     deadline: float | None,
     tick: Callable[[float, str], None] | None,
+    *,
+    check: Callable[[], None],
 ) -> int:
-    """One batch of trials; gives how many were told."""
+    """One batch of trials; gives how many there were.
+
+    They are told together at the end, so that a killed process leaves whole batches.
+    """
     settings = study.settings
     asked = study.ask(min(count, settings.width))
     over = int(problem.training["rounds"]) if settings.decay else None
     base = study.contender.method
     groups: dict[tuple[Any, ...], list[Any]] = {}
-    public = base.public()
+    public, note = base.public(), _note(study)
+    told: list[tuple[Any, Tried]] = []
     for trial in asked:
         static = tuple(v for k, v in trial.params.items() if not public[k].traced)
         groups.setdefault(static, []).append(trial)
@@ -321,7 +350,7 @@ def _batch(
                 methods.append(with_params(base, trial.params, study.spaces, over))
                 fit.append(trial)
             except InvalidInput as error:
-                study.tell(trial, Tried(state="failed", reason=str(error)))
+                told.append((trial, Tried(state="failed", reason=str(error))))
         if not fit:
             continue
         batch = Batch(
@@ -330,10 +359,13 @@ def _batch(
             study.contender.channel,
             prune=settings.prune,
             deadline=deadline,
-            tick=None if tick is None else lambda steps: tick(steps, _note(study)),
+            tick=None if tick is None else lambda steps: tick(steps, note),
+            check=check,
         )
-        for trial, tried in zip(fit, batch.run(), strict=True):
-            study.tell(trial, tried)
+        told += zip(fit, batch.run(), strict=True)
+    order = {trial.number: tried for trial, tried in told}
+    for trial in asked:
+        study.tell(trial, order[trial.number])
     return len(asked)
 
 
@@ -352,21 +384,3 @@ def _affordable(study: Study, problem: Problem) -> int:
     cost = float(np.mean(whole)) if whole else predicted_steps(study.contender.method, problem)
     affordable = int(left / max(cost, 1e-9) + 1e-6)
     return max(affordable, 0 if study.done else 1)
-
-
-def predicted_steps(method: Method, problem: Problem) -> float:
-    """Gradient steps per client of one trial that runs to its end, as its options tell."""
-    from coterie.engine.training import Training
-
-    training = Training.from_config({**problem.training, "seed": 0})
-    total = 0.0
-    for federation, _ in problem.legs:
-        steps, epochs, _, trains = method.work()
-        if epochs is not None:
-            batch = federation.shape.largest if training.sampling == "full" else training.batch_size
-            each = float(np.mean(-(-federation.train.sizes // batch))) * epochs
-        else:
-            each = float(steps or 1)
-        share = 1.0 if trains == "all" else training.cohort_size(federation) / federation.clients
-        total += each * share * training.rounds
-    return total

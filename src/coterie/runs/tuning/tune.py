@@ -39,10 +39,10 @@ from coterie.methods.local import Local
 from coterie.models.base import Model, ModelSpec
 from coterie.runs.contender import Contender
 from coterie.runs.experiment import Experiment
-from coterie.runs.tuning.batch import Problem
+from coterie.runs.tuning.batch import Problem, predicted_steps
 from coterie.runs.tuning.options import Tuning
 from coterie.runs.tuning.spaces import read_search, spaces_of
-from coterie.runs.tuning.study import Settings, Study, Tuned, optuna, predicted_steps, tune_one
+from coterie.runs.tuning.study import Settings, Study, Tuned, optuna, tune_one
 
 TRIALS = 16
 """Runs of the method that takes most steps, for which the default budget is enough."""
@@ -256,3 +256,7 @@ class Clock:
             turns = max(1, math.ceil(self.waiting / self.jobs))
             self.waiting -= 1
             return now + max(0.0, self.end - now) / turns
+
+
+tune = tune_methods
+"""The name in `coterie.tune`."""
