@@ -71,6 +71,6 @@ class BestFiles:
 
 def files_of(manifest: dict[str, Any]) -> list[Named]:
     """The files that a checkpoint's manifest names, with their checksums."""
+    named = [*manifest["rows"], manifest["hub"]]  # of what is no manifest: TypeError
     best = (manifest.get("keeper") or {}).get("files")
-    named = [*manifest["rows"], manifest["hub"]]
     return named if best is None else [*named, best["rows"], best["hub"]]
