@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from coterie.core.errors import InvalidInput, notice
-from coterie.core.files import write_json
+from coterie.core.files import make_folder, write_json
 from coterie.methods.local import Local
 from coterie.report.answer import choose
 from coterie.report.comparison import Comparison, Entry
@@ -62,6 +62,8 @@ def answer_into(
         raise InvalidInput(f"--minutes is {wishes.minutes:g}, but must be a number ≥ 0.")
     check_wishes(experiment, wishes.targets, wishes.budgets)
     experiment = experiment.with_(seeds=experiment.seeds or SEEDS)
+    known = (folder / "tuning" / "config.toml").is_file() or (folder / "config.toml").is_file()
+    make_folder(folder, force=doing.force or known)
     tuned = _tuned(experiment, folder / "tuning", doing, wishes.minutes)
     alone = None
     if tuned:

@@ -296,7 +296,8 @@ def train_all(
     experiment: Experiment, folder: Path, doing: Doing, alone: Local | None = None
 ) -> Comparison:
     """All runs of a comparison. With `alone`, that Local, which must be among the methods, stands
-    for all; otherwise each method has one with its gradient steps and step size.
+    for all, and the folder may hold what led there; otherwise each method has one with its gradient
+    steps and step size.
     """
     seeds = experiment.seeds or (experiment.training.seed,)
     federation = experiment.federation()
@@ -306,7 +307,7 @@ def train_all(
         doing.say(warning)
     config = folder / "config.toml"
     again = config.is_file() and config.read_text(encoding="utf-8") == experiment.to_toml()
-    make_folder(folder, force=doing.force or again)
+    make_folder(folder, force=doing.force or again or alone is not None)
     write_text(config, experiment.to_toml())
     plan = [
         Planned(
