@@ -21,6 +21,9 @@ from coterie.cli.console import (
 )
 from coterie.core.errors import InvalidInput
 
+MOST_SITES = 40
+"""Clients that are listed one by one on a terminal; the report always has all."""
+
 
 def demo(
     folder: Annotated[
@@ -58,6 +61,7 @@ def _compare(
     from coterie.cli.progress import bars
     from coterie.report.budget import parse_bytes
     from coterie.report.measures import sheets
+    from coterie.report.sites import sites_sheet
     from coterie.report.tables import comparison_table
     from coterie.runs.answer import Wishes, answer_into
     from coterie.runs.compare import Doing, check_wishes, train_all, write_report
@@ -76,9 +80,16 @@ def _compare(
     fairness, bill, *times = sheets(comparison, scores or [], paid)
     for sheet in [*([fairness] if fair else []), *([bill] if scores or paid else []), *times]:
         out.print(sheet.rich())
-    for sentence in [*comparison.verdict(), *comparison.notes()]:
-        out.print(f"· {sentence}", highlight=False, soft_wrap=not out.is_terminal)
-    out.print(f"\n[b]{comparison.answer()}[/b]", highlight=False, soft_wrap=not out.is_terminal)
+    wrap = {"highlight": False, "soft_wrap": not out.is_terminal}
+    clients = sites_sheet(comparison) if minutes is not None else None
+    if clients is not None and len(clients.lines) <= MOST_SITES:
+        out.print(clients.rich())
+    sentences = [] if minutes is not None else comparison.verdict()
+    for sentence in [*sentences, *comparison.notes()]:
+        out.print(f"· {sentence}", **wrap)
+    first, *rest = comparison.answer().sentences
+    out.print(f"\n[b]{first}[/b]", **wrap)
+    out.print(" ".join(rest), **wrap)
     out.print(f"\nReport: {folder / 'report.html'}   Runs: {folder / 'runs'}", highlight=False)
 
 

@@ -264,11 +264,11 @@ class _Says:
         best = max(better, key=lambda r: r.mean(self.comparison))
         number = self.words.value(best.mean(self.comparison))
         what = (
-            "another model may matter more than federating"
-            if not best.pooled
-            else "but it needs all data in one place"
+            "it needs all data in one place"
+            if best.pooled
+            else "another model may matter more than federating"
         )
-        return f"scikit-learn's {best.label} has {number}, better than the best here: {what}."
+        return f"scikit-learn's {best.label}, has {number}, better than the best here; {what}."
 
     def whatif(self) -> str:
         found = self.comparison.findings
