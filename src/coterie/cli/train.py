@@ -80,16 +80,16 @@ def _compare(
     fairness, bill, *times = sheets(comparison, scores or [], paid)
     for sheet in [*([fairness] if fair else []), *([bill] if scores or paid else []), *times]:
         out.print(sheet.rich())
-    wrap = {"highlight": False, "soft_wrap": not out.is_terminal}
+    tell = lambda text: out.print(text, highlight=False, soft_wrap=not out.is_terminal)
     clients = sites_sheet(comparison) if minutes is not None else None
     if clients is not None and len(clients.lines) <= MOST_SITES:
         out.print(clients.rich())
     sentences = [] if minutes is not None else comparison.verdict()
     for sentence in [*sentences, *comparison.notes()]:
-        out.print(f"· {sentence}", **wrap)
+        tell(f"· {sentence}")
     first, *rest = comparison.answer().sentences
-    out.print(f"\n[b]{first}[/b]", **wrap)
-    out.print(" ".join(rest), **wrap)
+    tell(f"\n[b]{first}[/b]")
+    tell(" ".join(rest))
     out.print(f"\nReport: {folder / 'report.html'}   Runs: {folder / 'runs'}", highlight=False)
 
 
