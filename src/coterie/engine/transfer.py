@@ -23,8 +23,10 @@ FEWEST = 4
 """Fewer clients do not show what is usual."""
 FAR = 3.5
 """A client is unlike the others when it lies so many robust standard deviations below their
-median (Iglewicz and Hoaglin 1993).
+median (Iglewicz and Hoaglin 1993), on average of both ways of looking at it.
 """
+NEAR = 2.0
+"""And at least so many in each of them."""
 
 
 @partial(jax.jit, static_argnums=0)
@@ -70,9 +72,9 @@ class Transfer(NamedTuple):
         if self.score.shape[1] < FEWEST:
             return []
         out, back = _below(self.elsewhere), _below(self.here)[self.owner]
-        both = np.minimum(out, back)
+        both, least = (out + back) / 2, np.minimum(out, back)
         order = np.argsort(-both, kind="stable")
-        return [int(self.owner[i]) for i in order if both[i] > FAR]
+        return [int(self.owner[i]) for i in order if both[i] > FAR and least[i] > NEAR]
 
 
 def _below(values: NDArray[np.float64]) -> NDArray[np.float64]:
