@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from coterie.models import MODELS, Model, get_model, torch_model
     from coterie.models.torch.loader import LoaderClient
     from coterie.runs.compare import compare
+    from coterie.runs.tuning.tune import tune
 
 __version__ = "0.1.0"
 
@@ -60,6 +61,7 @@ _WHERE = {
         " equal_compute get_method"
     ),
     "coterie.runs.compare": "compare",
+    "coterie.runs.tuning.tune": "tune",
     "coterie.coupling": "graph",
     "coterie.coupling.graph": "Graph",
     "coterie.data": "Federation from_arrays from_datasets from_folder from_table",
@@ -175,4 +177,5 @@ __all__ = [
     "simulate",
     "simulate_many",
     "torch_model",
+    "tune",
 ]

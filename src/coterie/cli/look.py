@@ -108,11 +108,13 @@ def _show(kind: str, name: str, cls: Any, *, titled: bool) -> None:
         return
     out.print(inspect.cleandoc(cls.__doc__ or ""), markup=False, highlight=False)
     table = Table(title="\noptions", title_justify="left")
-    for column in ("option", "symbol", "default", "allowed", "meaning"):
+    tuned = any(d.search is not None for d in cls.public().values())
+    for column in ("option", "symbol", "default", "allowed", *["tuned over"] * tuned, "meaning"):
         table.add_column(column)
     for d in cls.public().values():
         plain = isinstance(d.default, (int, float, str, bool))
         default = "–" if d.default is None else str(d.default) if plain else "(required)"
         allowed = d.allowed + (", or a schedule" if d.schedulable else "")
-        table.add_row(d.name, d.symbol, default, allowed, d.help)
+        space = ["" if d.search is None else str(d.search)] * tuned
+        table.add_row(d.name, d.symbol, default, allowed, *space, d.help)
     out.print(table)

@@ -12,6 +12,7 @@ from typing import Any
 
 from coterie.core import schedule
 from coterie.core.errors import InvalidInput, shown, unknown
+from coterie.core.search import Space, ends
 
 
 def option(
@@ -24,10 +25,12 @@ def option(
     high: float | None = None,
     choices: tuple[str, ...] | None = None,
     static: bool = False,
+    search: Space | None = None,
 ) -> Any:
     """A dataclass field with its allowed range.
 
     `above` is exclusive, `low` and `high` are inclusive; floats are traced unless `static`.
+    `search` is where `coterie tune` looks for a good value; None: it leaves the option alone.
     """
     return dataclasses.field(
         default=default,
@@ -39,6 +42,7 @@ def option(
             "high": high,
             "choices": choices,
             "static": static,
+            "search": search,
         },
     )
 
@@ -65,6 +69,7 @@ class Declared:
     choices: tuple[str, ...] | None
     hidden: bool
     static: bool
+    search: Space | None = None
 
     @property
     def traced(self) -> bool:
@@ -136,6 +141,7 @@ def declared(cls: type) -> dict[str, Declared]:
             choices=m.get("choices"),
             hidden=m.get("hidden", False),
             static=m.get("static", False),
+            search=m.get("search"),
         )
     cls._declared_options = out  # type: ignore[attr-defined]
     return out
@@ -188,6 +194,12 @@ def check(owner: str, d: Declared, value: Any) -> Any:
     if isinstance(value, d.kinds):
         return value
     raise bad
+
+
+def check_search(owner: str, d: Declared, space: Space) -> None:
+    """Refuse a search space that leaves the range of its option."""
+    for value in ends(space):
+        check(owner, d, value)
 
 
 def _check_schedule(field: str, d: Declared, value: schedule.Schedule) -> None:
