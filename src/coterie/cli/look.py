@@ -18,6 +18,7 @@ def _registries() -> dict[str, dict[str, Any]]:
     from coterie.channel import CHANNELS
     from coterie.data import SOURCES
     from coterie.methods import METHODS
+    from coterie.methods.server import SERVER_OPTIMIZERS
     from coterie.models import MODELS
 
     return {
@@ -26,16 +27,20 @@ def _registries() -> dict[str, dict[str, Any]]:
         "attacks": dict(ATTACKS),
         "data": dict(SOURCES),
         "models": dict(MODELS),
+        "optimizers": dict(SERVER_OPTIMIZERS),
     }
 
 
 def list_(
     what: Annotated[
-        str | None, typer.Argument(help="methods, channels, attacks, data or models; nothing: all.")
+        str | None,
+        typer.Argument(
+            help="methods, channels, attacks, data, models or optimizers; nothing: all."
+        ),
     ] = None,
     imports: Import = None,
 ) -> None:
-    """What there is: methods, channels, attacks, data sets and models, a line each."""
+    """What there is: methods, channels, attacks, data sets, models and optimizers, a line each."""
     load_plugins(imports)
     groups = _registries()
     if what is not None and what not in groups:
@@ -55,14 +60,14 @@ def show(
         list[str],
         typer.Argument(
             metavar="[KIND] NAME",
-            help="A method, channel, attack, data set or model; where several have one name, first"
-            " its kind: method, channel, attack, data or model.",
+            help="A method, channel, attack, data set, model or optimizer; where several have one"
+            " name, first its kind: method, channel, attack, data, model or optimizer.",
         ),
     ],
     imports: Import = None,
 ) -> None:
     """The equation, arguments, defaults and paper of a method; the options of a channel, attack,
-    data set or model.
+    data set, model or optimizer.
 
     Examples: coterie show fedu
 

@@ -8,6 +8,7 @@ import dataclasses
 import math
 import types
 import typing
+from collections.abc import Callable
 from typing import Any
 
 from coterie.core import schedule
@@ -24,10 +25,13 @@ def option(
     high: float | None = None,
     choices: tuple[str, ...] | None = None,
     static: bool = False,
+    read: Callable[[str, Any], Any] | None = None,
 ) -> Any:
     """A dataclass field with its allowed range.
 
     `above` is exclusive, `low` and `high` are inclusive; floats are traced unless `static`.
+    `read(field, value)` is for options that are objects with options of their own: it makes one
+    from a name, a table or whatever else may stand there. `choices` are the names then.
     """
     return dataclasses.field(
         default=default,
@@ -39,6 +43,7 @@ def option(
             "high": high,
             "choices": choices,
             "static": static,
+            "read": read,
         },
     )
 
@@ -65,9 +70,12 @@ class Declared:
     choices: tuple[str, ...] | None
     hidden: bool
     static: bool
+    read: Callable[[str, Any], Any] | None = None
 
     @property
     def traced(self) -> bool:
+        if self.read is not None:
+            return True
         return self.hidden or (float in self.kinds and not self.static)
 
     @property
@@ -84,6 +92,8 @@ class Declared:
         """What the option accepts, in words."""
         if self.choices:
             base = "one of " + ", ".join(map(repr, self.choices))
+            if self.read is not None:
+                base += ", a table of such a name and its options,"
         elif bool in self.kinds:
             base = "true or false"
         elif float in self.kinds or int in self.kinds:
@@ -136,6 +146,7 @@ def declared(cls: type) -> dict[str, Declared]:
             choices=m.get("choices"),
             hidden=m.get("hidden", False),
             static=m.get("static", False),
+            read=m.get("read"),
         )
     cls._declared_options = out  # type: ignore[attr-defined]
     return out
@@ -149,6 +160,8 @@ def check(owner: str, d: Declared, value: Any) -> Any:
         if d.optional:
             return None
         raise bad
+    if d.read is not None:
+        return d.read(field, value)
     if isinstance(value, dict) and d.schedulable:
         value = schedule.from_config(field, value)
     if isinstance(value, schedule.Schedule):

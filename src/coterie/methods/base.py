@@ -50,6 +50,8 @@ class Work(NamedTuple):
     lr: Any
     """None: the method has no step size that Local could take over."""
     trains: str
+    optimizer: Any = None
+    optimizer_state: str = "fresh"
 
 
 class Condition(NamedTuple):

@@ -16,7 +16,8 @@ from coterie.core.errors import InvalidInput
 from coterie.core.options import option
 from coterie.core.vector import Vector
 from coterie.data.shape import ProblemShape
-from coterie.methods.sgd import LocalSGD
+from coterie.methods.base import Step
+from coterie.methods.sgd import LocalSGD, Trained
 from coterie.methods.star import Averaging
 from coterie.models.objective import Objective
 
@@ -138,11 +139,18 @@ class SplitModel(Averaging, LocalSGD):
         self.shared_names(template)
         return self
 
-    def hub_init(self, template: Vector) -> Vector:
-        return part(template, self.shared_names(template))
+    def hub_init(self, template: Vector) -> Any:
+        return self.steered(part(template, self.shared_names(template)))
 
-    def client_init(self, template: Vector) -> Vector:
-        return part(template, self.shared_names(template), inside=False)
+    def client_init(self, template: Vector) -> Trained:
+        personal = part(template, self.shared_names(template), inside=False)
+        return Trained(personal, self.opened(template))
 
-    def models(self, received: Vector, state: Vector, objective: Objective) -> dict[str, Vector]:
-        return {"personal": join(received, state)}
+    def local(self, received: Vector, state: Trained, objective: Objective) -> Step:
+        """R steps on both parts together."""
+        x, kept = self.descend(join(received, state.x), state.optimizer, objective)
+        trained = Trained(like(state.x, x), kept)
+        return Step(like(received, x), trained, self.steps(objective))
+
+    def models(self, received: Vector, state: Trained, objective: Objective) -> dict[str, Vector]:
+        return {"personal": join(received, state.x)}

@@ -107,6 +107,17 @@ def named(section: str, given: Any, default: str | None = None) -> tuple[str, di
     return name, rest
 
 
+def _writable(table: dict[str, Any]) -> dict[str, Any]:
+    """A method's table, if it can be written down: not with what was made in Python."""
+    for key, value in table.items():
+        if not isinstance(value, (bool, int, float, str, dict)):
+            raise InvalidInput(
+                f"{table['name']}.{key} was made in Python and cannot be written into a run; give"
+                " a name or a table, or use coterie.simulate."
+            )
+    return table
+
+
 class Contender(NamedTuple):
     """A method, and the channel that its messages go through."""
 
@@ -262,7 +273,7 @@ class Experiment:
             "graph": self.graph.to_config(),
             "training": self.training.to_config(),
         }
-        tables = [c.to_config() for c in self.contenders]
+        tables = [_writable(c.to_config()) for c in self.contenders]
         if len(tables) == 1:
             config["method"] = tables[0]
         elif tables:
