@@ -11,9 +11,9 @@ from coterie.cli.console import Import, load_plugins, out, say
 from coterie.core.errors import InvalidInput
 
 
-def _written(paths: list[Path], place: Path) -> None:
+def _written(paths: list[Path], folder: Path) -> None:
     count = f"{len(paths)} model{'s' if len(paths) > 1 else ''}"
-    out.print(f"{count} written to {paths[0] if len(paths) == 1 else place}", highlight=False)
+    out.print(f"{count} written to {paths[0] if len(paths) == 1 else folder}", highlight=False)
 
 
 def export(
@@ -40,8 +40,8 @@ def export(
     load_plugins(imports)
     from coterie.runs.export import export as write
 
-    place = target or folder / "models"
-    _written(write(folder, client or None, place, view=view, say=say), place)
+    target = target or folder / "models"
+    _written(write(folder, client or None, target, view=view, say=say), target)
 
 
 def adapt(
@@ -81,7 +81,7 @@ def adapt(
     load_plugins(imports)
     from coterie.runs import newcomers
 
-    places, table = newcomers.adapt_into(
+    paths, table = newcomers.adapt_into(
         folder,
         data,
         target_folder or folder / "newcomers",
@@ -93,6 +93,6 @@ def adapt(
     )
     out.print(table)
     out.print(
-        f"{len(places)} model{'s' if len(places) > 1 else ''} written to {places[0].parent}",
+        f"{len(paths)} model{'s' if len(paths) > 1 else ''} written to {paths[0].parent}",
         highlight=False,
     )

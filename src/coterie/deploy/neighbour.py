@@ -59,7 +59,7 @@ class NeighbourState:
     chain: dict[int, Opened] = passing()
     """Messages that were opened, by round, but not used yet."""
     digests: dict[int, bytes] = passing()
-    """Of the messages of the last rounds, to tell one that was said again from another one."""
+    """Of the messages of the last rounds, to tell one that was sent again from another one."""
 
     @property
     def last(self) -> int:
@@ -71,7 +71,7 @@ class NeighbourState:
         return self.active or 0 <= self.entry <= t
 
     def begins(self, active: bool, entry: int) -> NeighbourState:
-        """The same neighbour, counting or not, with nothing heard."""
+        """The same neighbour, counting or not, of which nothing has arrived."""
         return dataclasses.replace(self, active=active, entry=entry, inbox={}, chain={})
 
     def rejects(self) -> NeighbourState:

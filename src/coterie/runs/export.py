@@ -33,7 +33,7 @@ def _plain(step: Any) -> str:
     return str(step)
 
 
-def make_place(folder: Path) -> None:
+def make_folder(folder: Path) -> None:
     """A folder for models; it may hold some already."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -51,7 +51,7 @@ def write_model(path: Path, model: Vector, facts: dict[str, str]) -> Path:
 
 def write_models(models: dict[str, Vector], facts: dict[str, str], folder: Path) -> list[Path]:
     """A client's models as safetensors files, one per view."""
-    make_place(folder)
+    make_folder(folder)
     return [
         write_model(folder / f"{view}.safetensors", model, {**facts, "view": view})
         for view, model in models.items()
@@ -75,7 +75,7 @@ def client_number(simulator: Simulator, client: int | str) -> int:
         )
     else:
         number = int(client)
-    simulator.place(number)  # refuses who is not there
+    simulator.index_of(number)  # refuses who is not there
     return number
 
 
@@ -105,7 +105,7 @@ def export(
         else [client_number(simulator, client) for client in clients]
     )
     single = clients is not None and len(clients) == 1 and out.suffix == ".safetensors"
-    make_place(out.parent if single else out)
+    make_folder(out.parent if single else out)
     names = simulator.everybody.facts.get("clients")
     paths = []
     for k in numbers:

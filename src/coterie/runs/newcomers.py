@@ -12,7 +12,7 @@ from coterie.core.files import read_arrays
 from coterie.data.federation import Federation, from_arrays
 from coterie.data.tables import newcomers_from_table
 from coterie.engine.adapt import adapt
-from coterie.runs.export import make_place, write_model
+from coterie.runs.export import make_folder, write_model
 from coterie.runs.run import Say, load
 
 
@@ -78,7 +78,7 @@ def adapt_into(
     view = simulator.method.model_views[0]
     names = newcomers.facts.get("clients") or [str(k) for k in range(newcomers.clients)]
     paths = []
-    make_place(out)
+    make_folder(out)
     for k in range(newcomers.clients):
         path = out / f"newcomer-{k:05d}.safetensors"
         facts = {
