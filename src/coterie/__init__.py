@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         DFedU,
         Ditto,
         FedAvg,
+        FedBN,
         FedPer,
         FedProx,
         FedRep,
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
         equal_compute,
         get_method,
     )
-    from coterie.models import MODELS, Model, get_model, torch_model
+    from coterie.models import MODELS, Model, Statistics, get_model, torch_model
     from coterie.models.torch.loader import LoaderClient
     from coterie.runs.compare import compare
 
@@ -54,8 +55,8 @@ __version__ = "0.1.0"
 
 _WHERE = {
     "coterie.methods": (
-        "AFL APFL L2GD METHODS RSA DFedU Ditto FedAvg FedPer FedProx FedRep FedU Global GraphProj"
-        " LGFedAvg Local LpProj LpProj1 LpProj2 Method Mocha PerFedAvg PFedMe Scaffold"
+        "AFL APFL L2GD METHODS RSA DFedU Ditto FedAvg FedBN FedPer FedProx FedRep FedU Global"
+        " GraphProj LGFedAvg Local LpProj LpProj1 LpProj2 Method Mocha PerFedAvg PFedMe Scaffold"
         " equal_compute get_method"
     ),
     "coterie.runs.compare": "compare",
@@ -66,7 +67,7 @@ _WHERE = {
     "coterie.engine.many": "simulate_many",
     "coterie.engine.simulate": "Result Simulator simulate",
     "coterie.core.errors": "CoterieError Diverged InvalidInput Notice",
-    "coterie.models": "MODELS Model get_model torch_model",
+    "coterie.models": "MODELS Model Statistics get_model torch_model",
     "coterie.core.schedule": "Cosine InverseSqrt InverseTime Linear SquareRoot",
     "coterie.models.torch.loader": "LoaderClient",
     "coterie.core.vector": "Vector",
@@ -126,6 +127,7 @@ __all__ = [
     "Ditto",
     "Diverged",
     "FedAvg",
+    "FedBN",
     "FedPer",
     "FedProx",
     "FedRep",
@@ -154,6 +156,7 @@ __all__ = [
     "Scaffold",
     "Simulator",
     "SquareRoot",
+    "Statistics",
     "Training",
     "Vector",
     "__version__",

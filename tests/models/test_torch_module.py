@@ -310,6 +310,52 @@ def test_apply_can_be_differentiated(ragged: coterie.Federation) -> None:
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), ours, theirs)
 
 
+class Counting(nn.Module):
+    """Changes a buffer that is no statistic."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self.calls += 1
+        return x
+
+
+def test_batch_normalisation_has_statistics_of_each_clients_own_data(
+    ragged: coterie.Federation,
+) -> None:
+    """One of the clients has a last mini-batch of a single row."""
+    net = Net(middle=nn.BatchNorm1d(5))
+    model = coterie.torch_model(net)
+    options = {"rounds": 2, "eval_every": 2, "batch_size": 3}
+    result = coterie.simulate(coterie.FedAvg(local_epochs=1), ragged, model, **options)
+    for k in (0, 3):
+        module = model.module(result.personal(k))
+        x, y = (torch.tensor(np.asarray(a)) for a in ragged.train.client(k))
+        with torch.no_grad():
+            z = torch.relu(module.hidden(x.float()))
+        found = module.middle.running_mean
+        np.testing.assert_allclose(found, z.mean(0), rtol=1e-4, atol=1e-5)
+        if len(ragged.test.client(k)[1]):
+            x, y = (torch.tensor(np.asarray(a)) for a in ragged.test.client(k))
+            with torch.no_grad():
+                right = (module(x.float()).argmax(1) == y).float().mean()
+            score = result.snapshots[-1].scores["test"].score[0, k]
+            assert float(score) == pytest.approx(float(right), abs=1e-6)
+    assert torch.equal(net.middle.running_mean, torch.zeros(5)), "the user's module was changed"
+
+
+def test_shared_statistics_of_a_module_are_parameters(ragged: coterie.Federation) -> None:
+    model = coterie.torch_model(Net(middle=nn.BatchNorm1d(5)), shared_statistics=True)
+    result = coterie.simulate(coterie.FedAvg(local_steps=1), ragged, model, **RUN)
+    one, two = (result.personal(k).tree.statistics for k in (0, 3))
+    jax.tree.map(np.testing.assert_array_equal, one, two)
+    with pytest.raises(coterie.InvalidInput, match="has no running statistics"):
+        coterie.torch_model(Net(), shared_statistics=True)
+
+
 def refuse(word: str, module: Any, fed: coterie.Federation, loss: Any = None) -> None:
     with pytest.raises(coterie.InvalidInput, match=word) as error:
         coterie.simulate(
@@ -324,7 +370,7 @@ def test_what_is_refused_and_how(ragged: coterie.Federation) -> None:
     refuse("no parameters to train", nn.Identity(), ragged)
     refuse(r"outputs of shape \(2, 4\) .* must give \(2, 3\)", Net(outputs=4), ragged)
     refuse(r"fails on inputs of shape \(2, 4\)", Net(inputs=5), ragged)
-    refuse("buffer 'middle.running_mean'", Net(middle=nn.BatchNorm1d(5)), ragged)
+    refuse("buffer 'middle.calls'", Net(middle=Counting()), ragged)
     refuse(
         "other samples are beside it",
         Net(middle=nn.BatchNorm1d(5, track_running_stats=False)),

@@ -119,7 +119,7 @@ class Simulator:
         fed, options = self.federation, self.training
         dtype = jnp.dtype(options.precision)
         key = role_key(self.seed, Role.INIT)
-        self.template = self.model.vector(key).map(lambda leaf: leaf.astype(dtype))
+        self.template = self.model.vector(key, fed.input_shape).map(lambda leaf: leaf.astype(dtype))
         method = asked.bind(self.template, role_key(self.seed, Role.PROJECTION), fed.shape)
         self.spec = prepare.spec_of(method, self.model, fed, options, cohort)
         self.malicious = prepare.malicious(self.attack, fed, self.seed)
@@ -386,7 +386,7 @@ class Simulator:
         now = self.now()
         broadcast = self.exchange.speak(now, self.hub_state)
         heard = self.exchange.hear(now, self.hub_state, broadcast, client, row)
-        models: dict[str, Vector] = self.method.models(
+        models: dict[str, Vector] = self.method.predictors(
             heard.received, row.method_state, now.objective(client)
         )
         return models

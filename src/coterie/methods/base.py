@@ -104,6 +104,13 @@ class Method(Options):
         """
         raise NotImplementedError
 
+    def predictors(self, received: Any, state: Any, objective: Objective) -> dict[str, Vector]:
+        """`models` as they predict: those with statistics (batch normalisation) have the client's
+        own.
+        """
+        models = self.models(received, state, objective)
+        return {view: objective.fitted(model) for view, model in models.items()}
+
     def work(self) -> Work:
         """The gradient work per client and round."""
         raise NotImplementedError

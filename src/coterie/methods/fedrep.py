@@ -8,7 +8,7 @@ from coterie.core.options import option
 from coterie.core.schedule import Number, at
 from coterie.core.vector import Vector
 from coterie.methods.base import Step, Work, method
-from coterie.methods.split import SplitModel, join, like, part
+from coterie.methods.split import SplitModel, join, like
 from coterie.models.objective import Objective
 
 
@@ -104,8 +104,7 @@ class FedRep(SplitModel):
     )
 
     def client_init(self, template: Vector) -> FedRepState:  # type: ignore[override]
-        shared = self.shared_names(template)
-        head, body = part(template, shared, inside=False), part(template, shared)
+        body, head = self.parts(template)
         return FedRepState(head, self.opened(head), self.opened(body))
 
     def local(self, received: Vector, state: Any, objective: Objective) -> Step:
