@@ -147,7 +147,7 @@ class Client:
             )
         with self.worker.precision():
             try:
-                kept = self._after_hearing(self.kept, request)
+                kept = self._received(self.kept, request)
             except Lost as error:
                 return self._lost(request, error)
             if request.kind == "finish":
@@ -164,19 +164,19 @@ class Client:
             self._keep(dataclasses.replace(self.kept, state=state, last_round=-1, sent=-2))
         return Reply(self.plan.fingerprint, request.round, self.worker.samples, lost=True)
 
-    def _after_hearing(self, kept: Kept, request: Request) -> Kept:
-        hear = self._broadcast if self.worker.star else self._pull
+    def _received(self, kept: Kept, request: Request) -> Kept:
+        receive = self._broadcast if self.worker.star else self._pull
         try:
-            heard = hear(kept, request)
+            after = receive(kept, request)
         except (Rejected, Lost):
             raise
         except OutOfStep as error:
             raise Lost(str(error)) from None
         except InvalidInput as error:
             raise messages.refuse(error) from None
-        if not bool(all_finite((heard.received, heard.state.method_state))):
+        if not bool(all_finite((after.received, after.state.method_state))):
             raise Rejected(f"what the hub says in round {request.round} holds NaN or infinity.")
-        return heard
+        return after
 
     def _broadcast(self, kept: Kept, request: Request) -> Kept:
         """Star: what the hub says in this round."""

@@ -111,7 +111,7 @@ class NeighbourState:
 
     def after(self, t: int, *, dropped: bool, remembered: int) -> NeighbourState:
         """Without what belongs to round t and before; `remembered`: for how many rounds it is known
-        what was said.
+        what was sent.
         """
         failed = 0 if self.round == t else self.failed
         return dataclasses.replace(
