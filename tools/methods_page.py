@@ -25,8 +25,9 @@ How each method was checked (closed form, solver, or rounds repeated in NumPy) i
 
 The option `merging` is in the methods whose hub takes a mean: `fedavg`, `fedprox`, `ditto`, `afl`,
 `scaffold`, `per-fedavg`, `pfedme`, `apfl`, `l2gd`, `lg-fedavg`, `fedper`, `fedrep`, `fedbn`,
-`lp-proj`, `lp-proj-1`, `lp-proj-2`. The hub of `rsa` moves by signs and the hub of `mocha` adds dual updates,
-so they have no such option. The graph methods `fedu`, `dfedu` and `graph-proj` have `mixing`.
+`lp-proj`, `lp-proj-1`, `lp-proj-2`. The hub of `rsa` moves by signs and the hub of `mocha` adds
+dual updates, so they have no such option. The graph methods `fedu`, `dfedu` and `graph-proj` have
+`mixing`.
 
 `optimizer` is in the methods whose local work is SGD (all but `pfedme`, `lp-proj` and `mocha`), and
 `server_optimizer` in those with `merging`; [optimisers.md](optimisers.md) has their names.
