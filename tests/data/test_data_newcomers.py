@@ -33,7 +33,7 @@ def test_gaps_are_filled_if_the_run_filled_its_own() -> None:
     assert np.sum(new.train.x[:, 0] == new.train.x[0, 0]) > 0
     assert np.sum(new.train.x[:, 0] == 0) == len(range(0, N, 7)), "the run's mean is 0 when scaled"
     with pytest.raises(InvalidInput, match="the feature column 'heat' has 9 missing values"):
-        newcomer(federation(), heat=holed())
+        newcomer(federation(missing="refuse"), heat=holed())
     with pytest.raises(InvalidInput, match="the feature column 'heat' has 9 missing values"):
         newcomers_from_table(
             table(heat=holed(), site=None), federation(missing="mean"), missing="refuse"
@@ -49,7 +49,8 @@ def test_an_unknown_category_is_none_of_the_known() -> None:
     colours = ["red", "purple", "mauve"] * (N // 3)
     fed = federation(standardise=False)
     with pytest.warns(
-        Notice, match="the newcomers' column 'colour' has 40 rows of 'mauve' and 'purple', which"
+        Notice,
+        match="the column 'colour' has 40 rows of 'mauve' and 'purple', which training did",
     ):
         new = newcomer(fed, colour=colours)
     assert new.train.x[:, 3:].sum() == N // 3
@@ -84,7 +85,8 @@ def test_categories_that_look_like_numbers(tmp_path: Path) -> None:
 
 def test_a_column_of_another_kind_is_refused() -> None:
     with pytest.raises(
-        InvalidInput, match="the newcomers' column 'heat' holds text, but numbers in the run"
+        InvalidInput,
+        match="the column 'heat' holds text such as 'warm', but held numbers when the model was",
     ):
         newcomer(federation(), heat=["warm", "cold"] * (N // 2))
 

@@ -136,7 +136,7 @@ def test_na_among_numbers_is_missing(tmp_path: Path) -> None:
         make(tmp_path / "t.csv")
     (tmp_path / "t.csv").write_text(head + "\n".join([*rows, "1,NA,1"]))
     with pytest.raises(InvalidInput, match="the feature column 'heat' has 1 missing value"):
-        make(tmp_path / "t.csv")
+        make(tmp_path / "t.csv", missing="refuse")
     (tmp_path / "t.csv").write_text(head + "\n".join([*rows, "1,1,NA"]))
     with pytest.raises(InvalidInput, match="the target column 'label' has 1 missing value"):
         make(tmp_path / "t.csv")

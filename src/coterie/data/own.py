@@ -7,8 +7,9 @@ from typing import Any
 
 from coterie.core.options import option
 from coterie.data.base import Source, source
-from coterie.data.columns import MISSING, MOST_CATEGORIES
+from coterie.data.columns import MISSING
 from coterie.data.federation import Federation
+from coterie.data.kinds import MOST_CATEGORIES
 from coterie.data.partition import downsample
 from coterie.data.tables import from_folder, from_table
 from coterie.data.targets import CASES
@@ -29,7 +30,10 @@ class Own(Source):
         None, "override what the target's type says", choices=("classification", "regression")
     )
     missing: str = option(
-        "refuse", "missing numbers: refuse them, or put the training mean there", choices=MISSING
+        "fill",
+        "missing values: fill numbers with the training mean and say so in an input of its own,"
+        " only the mean, or refuse them",
+        choices=MISSING,
     )
     standardise: bool = option(
         True, "zero mean and unit variance of numeric inputs, fitted on training data"

@@ -104,8 +104,8 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 def as_table(data: Any, as_it_stands: Sequence[str] = (), codes: Sequence[str] = ()) -> pa.Table:
-    """An Arrow table from a path, an Arrow table, a pandas DataFrame, a Hugging Face Dataset (or
-    what behaves like one) or a dict of arrays.
+    """An Arrow table from a path, an Arrow table, a pandas or polars DataFrame (or whatever else
+    gives an Arrow stream), a Hugging Face Dataset (or what behaves like one) or a dict of arrays.
     """
     if isinstance(data, (str, Path)):
         return read_table(data, as_it_stands, codes)
@@ -113,6 +113,8 @@ def as_table(data: Any, as_it_stands: Sequence[str] = (), codes: Sequence[str] =
         return _distinct(data)
     if isinstance(data, Mapping):
         return _from_arrays({str(k): _array(str(k), v) for k, v in data.items()}, "the dictionary")
+    if hasattr(data, "__arrow_c_stream__") and not hasattr(data, "iloc"):  # polars and others
+        return _distinct(_plain_text(pa.table(data)))
     if hasattr(data, "dtypes") and hasattr(data, "columns"):
         _refuse_twins([str(name) for name in data.columns])
         try:
@@ -124,9 +126,20 @@ def as_table(data: Any, as_it_stands: Sequence[str] = (), codes: Sequence[str] =
     if hasattr(data, "column_names"):
         return _distinct(_from_dataset(data))
     kinds = (
-        "a path, a pyarrow Table, a pandas DataFrame, a Hugging Face Dataset or a dict of arrays"
+        "a path, a pyarrow Table, a pandas or polars DataFrame, a Hugging Face Dataset or a dict of"
+        " arrays"
     )
     raise InvalidInput(f"the table is of type {type(data).__name__}, but must be {kinds}.")
+
+
+def _plain_text(table: pa.Table) -> pa.Table:
+    """Text and categories as most of Arrow's functions know them, without views."""
+    for place, field in enumerate(table.schema):
+        kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+        if pa.types.is_string_view(kind):
+            text = table.column(place).cast(pa.string())
+            table = table.set_column(place, field.name, text)
+    return table
 
 
 def _distinct(table: pa.Table) -> pa.Table:
@@ -193,6 +206,9 @@ def _from_arrays(arrays: Mapping[str, NDArray[Any]], where: str) -> pa.Table:
     columns: dict[str, Any] = {}
     for key, a in arrays.items():
         if a.dtype == object:
+            if a.ndim == 1 and (made := _dated(a)) is not None:
+                columns[key] = made
+                continue
             raise InvalidInput(
                 f"the array {key!r} of {where} holds Python objects; numbers, text or true/false"
                 " are expected."
@@ -210,6 +226,15 @@ def _from_arrays(arrays: Mapping[str, NDArray[Any]], where: str) -> pa.Table:
                     " true/false are expected."
                 ) from None
     return pa.table(columns)
+
+
+def _dated(values: NDArray[Any]) -> pa.Array | None:
+    """Python's dates, times and None, among numbers or text, as Arrow reads them."""
+    try:
+        made = pa.array(values.tolist())
+    except (pa.ArrowException, TypeError):
+        return None
+    return None if pa.types.is_nested(made.type) else made
 
 
 def _first_line(error: Exception) -> str:

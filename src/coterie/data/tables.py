@@ -1,9 +1,8 @@
 """Your own data: a table with a column that says which client a row belongs to, or a folder with
 one table per client.
 
-What a column means is read off its type: numbers are used as they are, true/false become 1/0, text
-and categories become one column per value; anything else, and anything missing, is refused by name,
-so that nothing is guessed silently.
+What a column means is read off its type and its values (`coterie.data.kinds`). What is decided for
+the user is said.
 """
 
 from __future__ import annotations
@@ -14,23 +13,23 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from coterie.core.errors import InvalidInput, listed, notice
 from coterie.data.columns import (
     MISSING,
-    MOST_CATEGORIES,
-    Features,
+    check_missing,
     client_names,
     column_of,
-    read_features,
+    empty,
     say_null_words,
 )
 from coterie.data.federation import Federation, Split, Task, cut, without_test
-from coterie.data.newcomers import Prepared, newcomers_from_table
+from coterie.data.fitting import fit_columns
+from coterie.data.kinds import MOST_CATEGORIES, Column, kind_of
+from coterie.data.newcomers import newcomers_from_table
 from coterie.data.partition import natural
+from coterie.data.prepared import Prepared, inputs_of
 from coterie.data.reading import KINDS, as_table, read_table, without_index
-from coterie.data.scaling import Scaling, fit
 from coterie.data.targets import MOST_CLASSES, read_target
 
 OWNER = "__client__"
@@ -38,9 +37,11 @@ OWNER = "__client__"
 __all__ = [
     "KINDS",
     "MISSING",
+    "Column",
     "Prepared",
     "from_folder",
     "from_table",
+    "inputs_of",
     "newcomers_from_table",
     "read_table",
 ]
@@ -54,7 +55,7 @@ def from_table(
     features: Sequence[str] | None = None,
     drop: Sequence[str] = (),
     task: Task | None = None,
-    missing: str = "refuse",
+    missing: str = "fill",
     standardise: bool = True,
     standardise_target: bool = False,
     most_categories: int = MOST_CATEGORIES,
@@ -94,32 +95,45 @@ def from_table(
     owner, people = natural(client_names(owners, client))
     say_null_words(owners, "client", client)
     _say_alike(people)
+    check_missing(missing)
     used = _chosen(table, features, drop, {client, target})
-    inputs = read_features(table, used, missing=missing, most_categories=most_categories)
+    kinds = [_kind(table, column, most_categories) for column in used]
     y, task, labels = read_target(wanted, target, task, most_classes, label_case)
     say_null_words(wanted, "target", target)
     pieces = cut(owner, validation=validation, test=test, seed=seed)
-    facts: dict[str, Any] = {"clients": people, "features": inputs.names, "target": target}
+    parts = [rows for rows, _ in pieces]
+    middle, spread = 0.0, 1.0
+    if standardise_target and task == "regression":
+        middle, spread = float(y[parts[0]].mean()), float(y[parts[0]].std() or 1.0)
+        y = (y - middle) / spread
+    y = y.astype(np.float32) if task == "regression" else y
+    columns, inputs = fit_columns(table, kinds, parts, missing=missing, standardise=standardise)
+    prepared = Prepared(
+        columns,
+        task=task,
+        target=target,
+        client=client,
+        labels=tuple(labels),
+        label_case=label_case,
+        target_mean=middle,
+        target_scale=spread,
+        missing=missing,
+    )
+    facts: dict[str, Any] = {
+        "clients": people,
+        "features": list(prepared.features),
+        "target": target,
+        "prepared": prepared,
+    }
     if task == "classification":
         facts["labels"] = labels
-    train_rows = pieces[0][0]
-    middle = _middle(inputs, train_rows)
-    x = _filled(inputs, middle)
-    scaling = fit(x[train_rows]) if standardise else None
-    if scaling is not None:
-        x = np.where(inputs.quantity, scaling(x), x)
+    if standardise:
         facts["scaling"] = "per numeric feature, fitted on training data; 0 where that never varies"
-        _say_constant(inputs, scaling)
     if standardise_target and task == "regression":
-        facts["target_mean"], facts["target_scale"] = (
-            float(y[train_rows].mean()),
-            float(y[train_rows].std() or 1.0),
-        )
-        y = (y - facts["target_mean"]) / facts["target_scale"]
-    x = x.astype(np.float32)
-    y = y.astype(np.float32) if task == "regression" else y
-    facts["prepared"] = Prepared(tuple(used), inputs.quantity, middle, scaling, missing, label_case)
-    train, held_out, tested = (Split(x[rows], y[rows], offsets) for rows, offsets in pieces)
+        facts["target_mean"], facts["target_scale"] = middle, spread
+    train, held_out, tested = (
+        Split(x, y[rows], offsets) for x, (rows, offsets) in zip(inputs, pieces, strict=True)
+    )
     title = name or (Path(data).stem if isinstance(data, (str, Path)) else "table")
     made = Federation(title, train, held_out, tested, task, len(labels), facts)
     facts["no_test"] = without_test(made)
@@ -136,7 +150,19 @@ def _chosen(
         for name in names:
             column_of(table, "feature", name)
     known = list(features) if features else without_index(table, [*taken, *drop])
-    return [name for name in known if name not in {*taken, *drop}]
+    used = [name for name in known if name not in {*taken, *drop}]
+    if not used:
+        raise InvalidInput(
+            "the table has no feature columns: nothing is left after the client and target columns."
+        )
+    return used
+
+
+def _kind(table: pa.Table, name: str, most_categories: int) -> Column:
+    column = table.column(name)
+    if empty(column):
+        raise InvalidInput(f"the feature column {name!r} is empty; leave it out with drop.")
+    return kind_of(column, name, most_categories)
 
 
 def _say_alike(people: list[str]) -> None:
@@ -150,37 +176,6 @@ def _say_alike(people: list[str]) -> None:
                 f"the clients {listed(same)} differ in case or spaces only; they are taken for"
                 f" {len(same)} clients."
             )
-
-
-def _say_constant(inputs: Features, scaling: Scaling) -> None:
-    constant = np.flatnonzero(inputs.quantity & np.isinf(scaling.scale))
-    if len(constant):
-        names = [inputs.names[i] for i in constant]
-        have, they = ("s", "they are") if len(names) > 1 else ("", "it is")
-        notice(
-            f"the input{have} {listed(names)} {'have' if have else 'has'} the same value in every"
-            f" training row; {they} set to 0 everywhere."
-        )
-
-
-def _middle(inputs: Features, train_rows: NDArray[Any]) -> NDArray[np.float64]:
-    """The mean of what is present in training rows, per column."""
-    train = inputs.x[train_rows]
-    absent = np.isnan(train)
-    if not absent.any():
-        return np.asarray(train.mean(0))
-    for i in np.flatnonzero(absent.all(0)):
-        raise InvalidInput(
-            f"the feature column {inputs.names[i]!r} has no value in any training row, so there is"
-            " no mean to put where it is missing; leave it out with drop."
-        )
-    return np.asarray(np.where(absent, 0, train).sum(0) / (~absent).sum(0))
-
-
-def _filled(inputs: Features, middle: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Missing numbers replaced by the training mean."""
-    gaps = np.isnan(inputs.x)
-    return np.where(gaps, middle, inputs.x) if gaps.any() else inputs.x
 
 
 def from_folder(path: str | Path, *, target: str, **options: Any) -> Federation:

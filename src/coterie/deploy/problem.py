@@ -8,13 +8,11 @@ import dataclasses
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from coterie.core.errors import InvalidInput, unknown
 from coterie.data.federation import Federation
-from coterie.data.scaling import Scaling
 from coterie.data.shape import ProblemShape, Task
-from coterie.data.tables import Prepared
+from coterie.data.tables import Column, Prepared
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,21 +143,28 @@ class Problem:
         """The shapes of models and messages. Nobody's samples are known."""
         return ProblemShape(self.task, self.inputs, self.outputs, clients, 1)
 
-    @property
-    def measured(self) -> NDArray[np.bool_]:
-        """Which inputs are numbers; the others are 1 for a category and 0 for all else."""
-        return np.array(["=" not in f for f in self.features])
-
     def reading(self) -> Reading:
         """How a client's table is read."""
-        columns = tuple(dict.fromkeys(f.partition("=")[0] for f in self.features))
-        mean = np.array(self.mean or [0.0] * len(self.features), np.float64)
-        scaling = None if self.scale is None else Scaling(mean, np.array(self.scale, np.float64))
-        facts = {
+        places = {feature: i for i, feature in enumerate(self.features)}
+        mean, scale = self.mean or (0.0,) * len(places), self.scale or (1.0,) * len(places)
+        columns = []
+        for name in dict.fromkeys(f.partition("=")[0] for f in self.features):
+            values = tuple(
+                f.partition("=")[2] for f in self.features if f.partition("=")[:2] == (name, "=")
+            )
+            if values:
+                columns.append(Column(name, "category", values=values))
+            if name in places:
+                i = places[name]
+                columns.append(Column(name, "number").fitted([mean[i]], [mean[i]], [scale[i]]))
+        prepared = Prepared(
+            tuple(columns), self.features, self.task, self.target, labels=self.labels
+        )
+        facts: dict[str, Any] = {
             "features": list(self.features),
             "target": self.target,
             "labels": list(self.labels),
-            "prepared": Prepared(columns, self.measured, mean, scaling),
+            "prepared": prepared,
         }
         return Reading(self.task, len(self.labels), facts)
 
