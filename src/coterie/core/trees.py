@@ -35,10 +35,7 @@ def named_leaves(tree: Any) -> dict[str, NDArray[Any]]:
     ['first.b', 'first.w']
     """
     names, leaves, _ = _names(tree)
-    return {
-        name: np.ascontiguousarray(leaf) if np.ndim(leaf) else np.asarray(leaf)
-        for name, leaf in zip(names, leaves, strict=True)
-    }
+    return {name: np.asarray(leaf, order="C") for name, leaf in zip(names, leaves, strict=True)}
 
 
 def with_leaves(like: Any, leaves: Mapping[str, Any], what: str = "the model") -> Any:

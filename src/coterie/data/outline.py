@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from coterie.core.errors import InvalidInput
 from coterie.data.federation import SPLITS, Federation, Split
-from coterie.data.newcomers import Prepared
+from coterie.data.prepared import Prepared
 from coterie.data.shape import ProblemShape
 
 KEPT = (
@@ -77,8 +77,8 @@ class Outline(Federation):
         missing = {"name", "task", "classes", "inputs", "facts"} - set(plain)
         needed = {_size_fact(s) for s in SPLITS}
         needed |= {COUNTS} if plain.get("task") == "classification" else set()
-        if missing := sorted(missing | needed - set(arrays)):
-            raise InvalidInput(f"the outline of the data lacks {missing[0]!r}.")
+        if lacks := sorted(missing | needed - set(arrays)):
+            raise InvalidInput(f"the outline of the data lacks {lacks[0]!r}.")
         facts = dict(plain["facts"])
         if plain.get("prepared") is not None:
             facts["prepared"] = Prepared.from_config(plain["prepared"])

@@ -90,8 +90,9 @@ def all_views(simulator: Simulator) -> dict[str, Vector]:
         for begin in range(0, n, width):
             ids = np.arange(begin, min(begin + width, n))
             some = np.resize(ids, width)
-            found = _compiled(sim.spec, sim.setting, sim.hub_state, (some, sim.store.gather(some)),
-                              sim.t)
+            found = _compiled(
+                sim.spec, sim.setting, sim.hub_state, (some, sim.store.gather(some)), sim.t
+            )
             count = len(ids)
             parts.append(
                 {view: v.map(lambda a: np.asarray(a)[:count]) for view, v in found.items()}  # noqa: B023

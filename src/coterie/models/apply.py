@@ -53,9 +53,7 @@ def _tiles(apply: Any, class_major: bool, stacked: Any, which: Any, x: Any) -> A
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
-def _mean(
-    apply: Any, class_major: bool, classes: bool, stacked: Any, weights: Any, x: Any
-) -> Any:
+def _mean(apply: Any, class_major: bool, classes: bool, stacked: Any, weights: Any, x: Any) -> Any:
     def add(k: Any, total: Any) -> Any:
         out = _outputs(apply, class_major, jax.tree.map(lambda a: a[k], stacked), x)
         return total + weights[k] * (jax.nn.softmax(out, -1) if classes else out)
@@ -123,8 +121,9 @@ def outputs_of_each(
         return out
 
 
-def mean_of_all(model: Model, stacked: Any, weights: Array, x: Array, outputs: int,
-                *, classes: bool) -> Array:
+def mean_of_all(
+    model: Model, stacked: Any, weights: Array, x: Array, outputs: int, *, classes: bool
+) -> Array:
     """The weighted mean of all models' probabilities (`classes`) or values."""
     with _precision(stacked):
         x = np.asarray(x, _kind(stacked))

@@ -91,9 +91,7 @@ def changed(folder: Path, experiment: Experiment, *, data: bool = True) -> str:
     return f"the imported file {lost[0]!r}" if lost else ""
 
 
-def refuse_changed(
-    folder: Path, experiment: Experiment, remedy: str, *, data: bool = True
-) -> None:
+def refuse_changed(folder: Path, experiment: Experiment, remedy: str, *, data: bool = True) -> None:
     """Refuse to go on with a run whose data or files are others now."""
     if what := changed(folder, experiment, data=data):
         raise InvalidInput(

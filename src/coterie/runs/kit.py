@@ -43,6 +43,13 @@ class Kit:
     outline: Outline
     graph: Graph | None
     saved: Saved
+    name: str = "newcomers"
+
+    attack = None
+
+    @property
+    def method(self) -> Method:
+        return self.contender.method
 
     @classmethod
     def of(cls, simulator: Simulator, method: Method, spec: ModelSpec) -> Kit:

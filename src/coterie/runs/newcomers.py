@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.table import Table
 
 from coterie.core.errors import InvalidInput
 from coterie.core.files import read_arrays
 from coterie.data.federation import Federation, from_arrays
+from coterie.data.outline import Outline, outline
 from coterie.data.tables import newcomers_from_table
-from coterie.engine.adapt import adapt
-from coterie.runs.export import make_place, write_model
+from coterie.engine.adapt import Adapted, adapt
+from coterie.engine.simulator import Simulator
+from coterie.models.exported.model import Exported, is_exported, read_facts
+from coterie.runs.card import Card, data_facts, method_facts, now, score_facts, versions
+from coterie.runs.experiment import Experiment
+from coterie.runs.export import exported_of, folder_name, make_place, write_folder
+from coterie.runs.kit import Kit, is_kit, read_kit
 from coterie.runs.run import Say, load
 
 
@@ -56,6 +64,21 @@ def read_newcomers(
     return newcomers_from_table(path, like, client=client, target=target, test=test, seed=seed)
 
 
+def _federation(folder: Path, say: Say) -> tuple[Experiment | Kit, Simulator]:
+    """What the folder of a run, or what `export_kit` wrote, has for newcomers."""
+    if is_kit(folder):
+        kit = read_kit(folder)
+        return kit, kit.simulator()
+    if is_exported(folder):
+        facts = read_facts(folder)
+        raise InvalidInput(
+            f"{str(folder)!r} holds the model of {facts['client']!r} alone, which is not enough for"
+            " newcomers; write what they need with: coterie export RUN --newcomers -o FOLDER"
+        )
+    experiment, simulator, _ = load(folder, say=say, data=False)
+    return experiment, simulator
+
+
 def adapt_into(
     folder: Path,
     data: Path,
@@ -65,31 +88,89 @@ def adapt_into(
     target: str | None,
     rounds: int,
     test: float,
+    onnx: bool = False,
     say: Say = print,
 ) -> tuple[list[Path], Table]:
-    """Models of newcomers as safetensors files, and a table of how they do on their own test
-    rows.
+    """Models of newcomers, a folder each, and a table of how they do on their own test rows.
+
+    The federation's data are not needed.
     """
-    experiment, simulator, _ = load(folder, say=say)
+    experiment, simulator = _federation(folder, say)
     if simulator.t == 0:
         say("this run has no checkpoint yet: newcomers start from the initial model.")
     newcomers = read_newcomers(data, simulator.federation, client=client, target=target, test=test)
     adapted = adapt(simulator, newcomers, rounds=rounds)
     view = simulator.method.model_views[0]
     names = newcomers.facts.get("clients") or [str(k) for k in range(newcomers.clients)]
+    known = outline(newcomers)
+    known.facts.update({k: v for k, v in simulator.everybody.facts.items() if k in SHARED_FACTS})
     paths = []
     make_place(out)
-    for k in range(newcomers.clients):
-        path = out / f"newcomer-{k:05d}.safetensors"
-        facts = {
-            "client": str(names[k]),
-            "view": view,
-            "method": experiment.method.name,
-            "round": str(simulator.t),
-            "model": experiment.model.name,
-        }
+    for k, name in enumerate(map(str, names)):
         mine = adapted.models[view].map(lambda leaf: leaf[k])  # noqa: B023
-        paths.append(write_model(path, mine, facts))
+        made = exported_of(simulator, experiment, mine, name, view)
+        x, y = newcomers.test.client(k)
+        rows = row_scores_of(made, x, y)
+        card = _card(experiment, known, (k, name, view), simulator, (rounds, rows))
+        paths.append(write_folder(out / folder_name(name), made, card, onnx=onnx))
+    return paths, _summary(experiment, simulator, newcomers, adapted, rounds)
+
+
+SHARED_FACTS = ("labels", "features", "target", "scaling", "prepared")
+"""What newcomers have of the federation's facts."""
+
+
+def row_scores_of(made: Exported, x: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:
+    """The score of every row: 1 or 0 for classes, the negated squared error for values."""
+    if not len(x):
+        return np.zeros(0)
+    outputs = made.outputs_of(x)
+    if made.task == "classification":
+        return (outputs.argmax(1) == y).astype(float)
+    return -np.square(outputs - y.reshape(outputs.shape)).sum(1)
+
+
+def _card(
+    experiment: Experiment | Kit,
+    known: Outline,
+    of: tuple[int, str, str],
+    simulator: Simulator,
+    found: tuple[int, NDArray[Any]],
+) -> Card:
+    number, name, view = of
+    rounds, rows = found
+    data = data_facts(known, number)
+    data["clients"] = simulator.everybody.clients
+    prepared = known.facts.get("prepared")
+    unit = 1.0 if prepared is None else prepared.target_scale**2
+    return Card(
+        {
+            "client": name,
+            "view": view,
+            "date": now(),
+            "run": experiment.name,
+            "rounds": experiment.training.rounds,
+            "round": simulator.t,
+            "data": data,
+            "training": method_facts(experiment),
+            "adapted": {"rounds": rounds, "rows": int(known.sizes("train")[number])},
+            "score": score_facts(known.task, rows, unit),
+            "gain over Local": None,
+            "bytes": None,
+            "versions": versions(),
+            "members' models inside": 0,
+        }
+    )
+
+
+def _summary(
+    experiment: Experiment | Kit,
+    simulator: Simulator,
+    newcomers: Federation,
+    adapted: Adapted,
+    rounds: int,
+) -> Table:
+    names = newcomers.facts.get("clients") or [str(k) for k in range(newcomers.clients)]
     table = Table(
         title=f"newcomers after {rounds} local rounds of {experiment.method.title}",
         title_justify="left",
@@ -106,4 +187,4 @@ def adapt_into(
         table.add_row(
             str(names[k]), str(newcomers.train.sizes[k]), str(newcomers.test.sizes[k]), *scores
         )
-    return paths, table
+    return table

@@ -18,7 +18,7 @@ from coterie.core.errors import InvalidInput
 from coterie.core.files import write_json, writing
 from coterie.core.trees import named_leaves, with_leaves
 from coterie.core.vector import Vector
-from coterie.coupling.graph import Graph
+from coterie.coupling.graph import Graph, complete
 from coterie.data.outline import Outline, outline
 from coterie.engine.personal import adapts_on_data, all_views
 from coterie.engine.simulator import Simulator
@@ -42,27 +42,33 @@ def note(folder: Path, experiment: Experiment, simulator: Simulator) -> None:
     write_json(folder / FACTS, plain)  # last: whoever finds it finds the arrays
 
 
-def graph_arrays(graph: Graph) -> tuple[str, dict[str, NDArray[Any]]]:
-    """A graph's name, and its weights as arrays for a file."""
-    weights = graph.weights
-    return graph.name, {
+def graph_arrays(graph: Graph) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """A graph for files: plain values and arrays. Where all are tied alike, one weight says it."""
+    weights, n = graph.weights, graph.clients
+    if n > 1 and weights.nnz == n * (n - 1) and (weights.data == weights.data[0]).all():
+        return {"name": graph.name, "complete": float(weights.data[0])}, {}
+    return {"name": graph.name}, {
         "graph/indptr": np.asarray(weights.indptr, np.int64),
         "graph/indices": np.asarray(weights.indices, np.int64),
         "graph/weights": np.asarray(weights.data, np.float64),
     }
 
 
-def graph_of(name: str | None, arrays: dict[str, NDArray[Any]], clients: int) -> Graph | None:
+def graph_of(
+    told: dict[str, Any] | None, arrays: dict[str, NDArray[Any]], clients: int
+) -> Graph | None:
     """The inverse of `graph_arrays`."""
-    if name is None:
+    if told is None:
         return None
+    if "complete" in told:
+        return complete(clients, told["complete"], told["name"])
     parts = tuple(arrays[f"graph/{part}"] for part in ("weights", "indices", "indptr"))
-    return Graph(sparse.csr_array(parts, shape=(clients, clients)), name)
+    return Graph(sparse.csr_array(parts, shape=(clients, clients)), told["name"])
 
 
 def write_arrays(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
     with writing(path) as temporary:
-        save_file({k: np.ascontiguousarray(v) for k, v in arrays.items()}, temporary)
+        save_file({k: np.asarray(v, order="C") for k, v in arrays.items()}, temporary)
 
 
 def read(folder: Path, experiment: Experiment) -> tuple[Outline, Graph | None] | None:

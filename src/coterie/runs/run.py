@@ -251,7 +251,8 @@ def drop_models(folder: Path) -> None:
                 folder / "status.json", _status(folder) | {"models": "dropped"}
             )  # first: whoever looks in between is refused
             shutil.rmtree(folder / "checkpoints")
-            (folder / outlines.MODELS).unlink(missing_ok=True)
+            for name in outlines.FILES:
+                (folder / name).unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

@@ -34,11 +34,11 @@ class Emitter:
         self._count = 0
 
     def node(
-        self, kind: str, inputs: Sequence[str], *, to: str = "", ml: bool = False, **facts: Any
+        self, kind: str, inputs: Sequence[str], *, name: str = "", ml: bool = False, **facts: Any
     ) -> str:
         """Add an operator."""
         self._count += 1
-        name = to or f"{kind.lower()}_{self._count}"
+        name = name or f"coterie/{kind.lower()}_{self._count}"
         domain = "ai.onnx.ml" if ml else ""
         self.nodes.append(
             self._helper.make_node(kind, list(inputs), [name], name, domain=domain, **facts)
@@ -48,7 +48,7 @@ class Emitter:
     def constant(self, value: Any, name: str = "") -> str:
         """Add a constant array; texts are given as a list of str."""
         self._count += 1
-        name = name or f"constant_{self._count}"
+        name = name or f"coterie/constant_{self._count}"
         if isinstance(value, list) and value and isinstance(value[0], str):
             value = np.array([text.encode() for text in value], object)
             kind = self._helper.np_dtype_to_tensor_dtype(np.dtype(object))
@@ -93,8 +93,7 @@ def _relu(to: Emitter, x: str) -> str:
 
 
 def _pool(to: Emitter, x: str, size: int = 2, padding: int = 0) -> str:
-    facts = {"kernel_shape": [size] * 2, "strides": [2, 2], "pads": [padding] * 4}
-    return to.node("MaxPool", [x], **facts)
+    return to.node("MaxPool", [x], kernel_shape=[size] * 2, strides=[2, 2], pads=[padding] * 4)
 
 
 def _group_norm(to: Emitter, p: dict[str, Array], x: str, groups: int = 16) -> str:
@@ -115,9 +114,7 @@ def _flat(to: Emitter, x: str) -> str:
 
 def _image(to: Emitter, name: str, x: str, inputs: tuple[int, ...]) -> str:
     """Samples as stored become (batch, channels, height, width)."""
-    stored = to.node(
-        "Reshape", [x, to.constant(np.array([-1, *image_shape(name, inputs)]))]
-    )
+    stored = to.node("Reshape", [x, to.constant(np.array([-1, *image_shape(name, inputs)]))])
     return to.node("Transpose", [stored], perm=[0, 3, 1, 2])
 
 
@@ -172,9 +169,7 @@ LAYERS: dict[str, Callable[[Emitter, Any, Any, str, tuple[int, ...]], str]] = {
 }
 
 
-def emit(
-    to: Emitter, spec: ModelSpec, parameters: Any, x: str, inputs: tuple[int, ...]
-) -> str:
+def emit(to: Emitter, spec: ModelSpec, parameters: Any, x: str, inputs: tuple[int, ...]) -> str:
     """The layers of a shipped model; gives the name of its outputs, (batch, outputs)."""
     if spec.name not in LAYERS:
         raise InvalidInput(

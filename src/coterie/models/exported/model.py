@@ -52,6 +52,9 @@ class Exported:
     client: str | None = None
     """Whose model it is; None: it belongs to nobody alone."""
     view: str = "personal"
+    method: str = ""
+    round: int = 0
+    """The round of the run that it is of."""
     scaling: str = ""
     """Without `prepared`: how the training data were scaled, in words."""
 
@@ -80,7 +83,7 @@ class Exported:
     def write(self, folder: Path) -> None:
         """Write the model's files into a folder that is there."""
         with writing(folder / PARAMETERS) as temporary:
-            save_file(named_leaves(self.parameters), temporary, metadata=self._short())
+            save_file(named_leaves(self.parameters), temporary, metadata=self.short())
         preparation = None if self.prepared is None else self.prepared.to_config()
         write_json(
             folder / PREPROCESSING,
@@ -94,6 +97,8 @@ class Exported:
                 "version": VERSION,
                 "client": self.client,
                 "view": self.view,
+                "method": self.method,
+                "round": self.round,
                 "model": {"name": self.spec.name, "options": self.spec.to_config()},
                 "task": self.task,
                 "inputs": list(self.inputs),
@@ -103,9 +108,10 @@ class Exported:
             },
         )
 
-    def _short(self) -> dict[str, str]:
+    def short(self) -> dict[str, str]:
         """For those who meet the safetensors file alone."""
-        return {"model": self.spec.name, "view": self.view, "site": self.client or ""}
+        told = {"view": self.view, "method": self.method, "round": str(self.round)}
+        return told | {"model": self.spec.name, "site": self.client or ""}
 
 
 def read(folder: Path) -> Exported:
@@ -132,6 +138,8 @@ def read(folder: Path) -> Exported:
             target=facts["target"],
             client=facts["client"],
             view=facts["view"],
+            method=facts["method"],
+            round=facts["round"],
             scaling=told["scaling"],
         )
         like = jax.eval_shape(made.model.init, jax.random.key(0))
