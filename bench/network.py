@@ -173,14 +173,15 @@ def compare(
         )
         works.append(max(0.0, statistics.mean(free) - bare))
         real, middle = statistics.mean(found), statistics.median(found)
-        told, preset = (
+        guess, preset = (
             steady(forecast_result(n, result))
             for n in (network.replace(work_seconds=works[-1]), network)
         )
         limit = "no limit" if setting.bandwidth is None else f"{setting.bandwidth / MBIT:g} Mbit/s"
         print(
             f"| {1000 * setting.latency:.0f} ms | {limit} | {statistics.mean(free):.3f} |"
-            f" {told:.3f} | {real:.3f} ({middle:.3f}) | {told / real:.2f} | {preset / real:.2f} |",
+            f" {guess:.3f} | {real:.3f} ({middle:.3f}) | {guess / real:.2f} |"
+            f" {preset / real:.2f} |",
             flush=True,
         )
     spread = f"{min(works):.3f} to {max(works):.3f}"

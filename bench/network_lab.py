@@ -65,10 +65,10 @@ def delay_line() -> None:
         wait = max(0.0, line[0][0] - time.monotonic()) if line else None
         ready = select.select([device, sys.stdin], [], [], wait)[0]
         if sys.stdin in ready:
-            told = sys.stdin.readline()
-            if not told:
+            line = sys.stdin.readline()
+            if not line:
                 return
-            seconds = float(told)
+            seconds = float(line)
         if device in ready:
             due = time.monotonic() + seconds
             with contextlib.suppress(BlockingIOError):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import coterie
-from coterie import InvalidInput, InverseSqrt, InverseTime, Linear, SquareRoot
+from coterie import Cosine, InvalidInput, InverseSqrt, InverseTime, Linear, SquareRoot
 from coterie.core.schedule import KINDS, at, from_config, to_config
 
 CASES = [
@@ -17,14 +17,15 @@ CASES = [
     (InverseSqrt(scale=0.5), lambda t: 0.5 / np.sqrt(t + 1)),
     (Linear(slope=0.25, shift=3.0), lambda t: 0.25 * (3 + t)),
     (SquareRoot(scale=2.0), lambda t: 2 * np.sqrt(t + 1)),
+    (Cosine(value=0.4, rounds=20.0), lambda t: 0.4 * np.cos(np.pi * min(t, 20) / 40) ** 2),
 ]
 
 
 @pytest.mark.parametrize(("schedule", "formula"), CASES, ids=lambda c: getattr(c, "kind", ""))
 def test_values_round_by_round(schedule: Any, formula: Any) -> None:
     for t in (0, 1, 7, 100):
-        np.testing.assert_allclose(at(schedule, t), formula(t), rtol=1e-6)
-        np.testing.assert_allclose(jax.jit(at)(schedule, t), formula(t), rtol=1e-6)
+        np.testing.assert_allclose(at(schedule, t), formula(t), rtol=1e-6, atol=1e-7)
+        np.testing.assert_allclose(jax.jit(at)(schedule, t), formula(t), rtol=1e-6, atol=1e-7)
     assert at(0.3, 5) == 0.3
 
 
@@ -79,3 +80,11 @@ def test_static_options_take_no_schedule() -> None:
 
 def test_kinds_are_known_by_their_names() -> None:
     assert {k: c.kind for k, c in KINDS.items()} == {k: k for k in KINDS}
+
+
+def test_a_cosine_serves_its_own_number_of_rounds() -> None:
+    fed = coterie.load("digits", clients=3)
+    lr = {"kind": "cosine", "value": 0.1, "rounds": 2}
+    coterie.simulate(coterie.Local(lr=lr, local_steps=1), fed, rounds=2, eval_every=2)
+    with pytest.raises(InvalidInput, match=r"local.lr is the schedule .* which is 0 in round 2"):
+        coterie.simulate(coterie.Local(lr=lr, local_steps=1), fed, rounds=3)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from coterie.core.errors import CoterieError, Diverged, InvalidInput, Notice
-    from coterie.core.schedule import InverseSqrt, InverseTime, Linear, SquareRoot
+    from coterie.core.schedule import Cosine, InverseSqrt, InverseTime, Linear, SquareRoot
     from coterie.core.vector import Vector
     from coterie.coupling import graph
     from coterie.coupling.graph import Graph
@@ -67,7 +67,7 @@ _WHERE = {
     "coterie.engine.simulate": "Result Simulator simulate",
     "coterie.core.errors": "CoterieError Diverged InvalidInput Notice",
     "coterie.models": "MODELS Model get_model torch_model",
-    "coterie.core.schedule": "InverseSqrt InverseTime Linear SquareRoot",
+    "coterie.core.schedule": "Cosine InverseSqrt InverseTime Linear SquareRoot",
     "coterie.models.torch.loader": "LoaderClient",
     "coterie.core.vector": "Vector",
 }
@@ -120,6 +120,7 @@ __all__ = [
     "METHODS",
     "MODELS",
     "RSA",
+    "Cosine",
     "CoterieError",
     "DFedU",
     "Ditto",

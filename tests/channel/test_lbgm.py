@@ -128,7 +128,7 @@ def test_a_whole_copy_is_billed_as_long_as_it_is(ragged: Federation) -> None:
         coterie.FedAvg(local_steps=1), ragged, channel=channel, rounds=8, eval_every=8, cohort=2
     )
     hub = result.simulator.hub_state
-    sender = Sender(star_down(channel), channel, hub.own, hub.link)
+    sender = Sender(star_down(channel), channel, hub.method_state, hub.link)
     whole, each = len(sender.resend()), 2 + 1 + 15 * 4
     assert whole == 2 + 2 * 15 * 4
     last, billed = np.full(5, -1), []

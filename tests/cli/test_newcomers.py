@@ -30,7 +30,9 @@ Cli = Callable[..., tuple[int, str, str]]
     ],
 )
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return train(tmp_path_factory.mktemp(request.param), method={"name": request.param})
+    options = {"dsub": 5} if request.param == "graph-proj" else {}
+    folder = tmp_path_factory.mktemp(request.param)
+    return train(folder, method={"name": request.param, **options})
 
 
 def test_a_kit_gives_what_the_run_gives(cli: Cli, run: Path, tmp_path: Path) -> None:

@@ -30,7 +30,9 @@ quiet = lambda _: None
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return train(tmp_path_factory.mktemp("fedu"))
+    """The best round on validation data counts."""
+    training = {"rounds": 4, "eval_every": 1, "batch_size": 8, "keep": "best"}
+    return train(tmp_path_factory.mktemp("fedu"), training=training)
 
 
 @pytest.fixture(scope="module")
@@ -216,7 +218,9 @@ def test_the_card_tells_facts_and_no_rows(cli: Cli, run: Path, tmp_path: Path) -
     middle = (right / 10 + z * z / 20) / (1 + z * z / 10)
     assert (score["low"] + score["high"]) / 2 == pytest.approx(middle)
     scores = pq.read_table(run / "clients.parquet").to_pandas()
-    mine = scores[(scores.split == "test") & (scores["round"] == 3) & (scores.client == 2)]
+    kept = json.loads((run / "status.json").read_text())["kept"]
+    assert card["round"] == kept
+    mine = scores[(scores.split == "test") & (scores["round"] == kept) & (scores.client == 2)]
     assert mine.score.tolist() == [pytest.approx(score["value"])]
     assert card["bytes"]["up"] > 0
     text = (tmp_path / "there/card.md").read_text()

@@ -212,7 +212,7 @@ def test_both_ends_of_a_link_agree_to_the_last_bit(
             assert isinstance(room.hub.round, StarRound)
             said = room.hub.round.spoken(room.hub.kept)
             assert said is not None
-            agree(client.kept.broadcasts, said.sent.link.public)
+            agree(client.kept.broadcast_copy, said.sent.link.public)
 
 
 def test_nonsense_is_rejected_counted_and_changes_nothing(fed: Federation, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -125,15 +126,24 @@ def test_what_belongs_to_others_is_refused(
     tmp_path: Path, like: Any, whose: dict[str, Any], sentence: str
 ) -> None:
     disk.save(tmp_path / "kept", made(), WHOSE)
-    with pytest.raises(InvalidInput, match=sentence):
+    with pytest.raises(InvalidInput, match=sentence) as refused:
         disk.load(tmp_path / "kept", like(), whose)
+    assert "damaged" not in str(refused.value)
 
 
-def test_files_of_earlier_versions_and_damaged_ones_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "facts", [{"facts": "{}"}, {"kept": "{}"}, {"kept": "{}", "format": str(disk.FORMAT - 1)}]
+)
+def test_files_of_other_versions_are_refused(tmp_path: Path, facts: dict[str, str]) -> None:
     path = tmp_path / "kept"
-    save_file({"tree/row/0000": np.zeros(3)}, path, metadata={"facts": '{"plan": "x"}'})
-    with pytest.raises(InvalidInput, match="written by an earlier version of coterie"):
+    metadata = {"whose": json.dumps(WHOSE), **facts}
+    save_file({"tree/row/0000": np.zeros(3)}, path, metadata=metadata)
+    with pytest.raises(InvalidInput, match=r"^'[^']*' was written by another version"):
         disk.load(path, fresh(), WHOSE)
+
+
+def test_damaged_files_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "kept"
     disk.save(path, made(), WHOSE)
     whole = path.read_bytes()
     for damaged in (b"", whole[:40], whole[:-1], whole.replace(b"outbox", b"inboxx")):

@@ -167,10 +167,10 @@ def test_edges_come_back_in_a_round_that_both_accept(few: Federation, tmp_path: 
     assert one.states["p1"].entry == 7
     for _ in range(3):
         one.begin()
-        assert "p1" not in one.told
+        assert "p1" not in one.recipients
         one.finish()
     one.begin()
-    assert one.told == ["p1"]
+    assert one.recipients == ["p1"]
     assert one.missing == ["p1"]
     one.finish(["p1"])  # it does not come: dropped again, and the next time takes longer
     assert not one.states["p1"].active

@@ -157,7 +157,7 @@ def test_strangers(tmp_path: Path, kind: str) -> None:
                 town.until(lambda name=name: "round 0 of" in town.log(name), f"{name} is up")
             time.sleep(3)
             for name in place.neighbours:
-                net.tell(name, {"round": 0}, b"x" * 2600)
+                net.send(name, {"round": 0}, b"x" * 2600)
                 net.ask(name, "?", packed("{}", ()), 2.0)
             events = [event for _ in range(40) if (event := net.next(0.1)) is not None]
             assert all(
@@ -280,7 +280,7 @@ def test_bad_messages(tmp_path: Path) -> None:
             (good | {"weight": 3.0}, b"x" * size),
             ({"round": "x"}, b"x" * size),
         ):
-            net.tell("p1", facts, payload)
+            net.send("p1", facts, payload)
         net.ask("p1", "?", b"garbage", 5.0)
         net.ask("p1", "?", packed(json.dumps({"position": good, "enter": "x"}), ()), 5.0)
         net.ask("p1", "?", packed(json.dumps({"position": good, "enter": 10**9}), ()), 5.0)
@@ -310,17 +310,17 @@ def test_replayed_and_forged(tmp_path: Path) -> None:
         import zenoh
 
         zero = np.zeros(650, np.float32).tobytes()
-        net.tell("p1", position(plan, 0, 0.5), zero)
-        net.tell("p1", position(plan, 0, 0.5), zero)  # the same again
-        net.tell(
+        net.send("p1", position(plan, 0, 0.5), zero)
+        net.send("p1", position(plan, 0, 0.5), zero)  # the same again
+        net.send(
             "p1", position(plan, 0, 0.5), np.ones(650, np.float32).tobytes()
         )  # another process with this identity
         forged = net._session.declare_publisher(
-            net.place.key("p3", "to", "p1"), congestion_control=zenoh.CongestionControl.BLOCK
+            net.address.key("p3", "to", "p1"), congestion_control=zenoh.CongestionControl.BLOCK
         )
         forged.put(zero, attachment=json.dumps(position(plan, 0, 0.7) | {"number": 3}))
         town.until(lambda: town.status("p1")["round"] > 20, "round 20")
-        net.tell("p1", position(plan, 0, 0.5), zero)  # long ago
+        net.send("p1", position(plan, 0, 0.5), zero)  # long ago
 
     town = with_bad_peer(tmp_path, GO_ON, act)
     log = town.log("p1")

@@ -198,7 +198,7 @@ def test_what_has_not_reached_the_clients_is_not_forgotten(ragged: Federation) -
     with simulator.precision():
         moved = simulator.hub.map(lambda leaf: leaf + 1.0)
         expected = moved.map(np.array).flat()  # a round reuses the memory of what it is given
-        simulator.hub_state = simulator.hub_state._replace(own=moved)
+        simulator.hub_state = simulator.hub_state._replace(method_state=moved)
         simulator.advance(1)
         np.testing.assert_allclose(simulator.hub.flat(), expected, rtol=1e-12)
 

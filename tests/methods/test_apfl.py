@@ -94,7 +94,7 @@ def test_rounds_as_in_numpy(adapt: bool, linear: Federation) -> None:
     if adapt:
         assert np.ptp(alpha) > 0.01, "clients must have learnt different α"
         np.testing.assert_allclose(
-            result.simulator.store.gather(np.arange(N)).own.alpha, alpha, rtol=1e-10
+            result.simulator.store.gather(np.arange(N)).method_state.alpha, alpha, rtol=1e-10
         )
 
 
@@ -120,6 +120,6 @@ def test_alpha_stays_between_zero_and_one() -> None:
     far = coterie.load("linear", clients=N, samples=6, dimension=D, spread=100.0)
     method = coterie.APFL(lr=0.3, local_steps=3, alpha=0.5, adapt=True)
     run = coterie.simulate(method, far, "linear", rounds=5, eval_every=5, **EXACT)
-    alpha = np.asarray(run.simulator.store.gather(np.arange(N)).own.alpha)
+    alpha = np.asarray(run.simulator.store.gather(np.arange(N)).method_state.alpha)
     assert ((alpha >= 0) & (alpha <= 1)).all()
     assert (alpha == 1).any(), "nobody was cut off, so this test could not fail"

@@ -113,7 +113,7 @@ def dual(simulator: Simulator, a: Array, federation: Federation) -> tuple[float,
     Checks that α is feasible.
     """
     n = federation.clients
-    state = simulator.store.gather(np.arange(n)).own
+    state = simulator.store.gather(np.arange(n)).method_state
     shrink = state.shrink.tree
     r = (
         np.concatenate([shrink["w"], shrink["b"][:, :, None]], 2)

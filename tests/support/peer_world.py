@@ -14,7 +14,7 @@ from typing import Any
 
 from coterie.deploy.peer import Peer
 from coterie.deploy.plan import Plan
-from coterie.deploy.zenoh.net import Answered, Asked, Event, Seen, Told
+from coterie.deploy.zenoh.net import Answered, Asked, Event, Published, Seen
 from coterie.deploy.zenoh.peer import Driver
 from tests.support.peering import NAMES, little, open_peer
 
@@ -39,12 +39,12 @@ class Port:
     def next(self, timeout: float) -> Event | None:
         return self.queue.pop(0) if self.queue else None
 
-    def tell(self, name: str, facts: Mapping[str, Any], payload: bytes) -> None:
+    def send(self, name: str, facts: Mapping[str, Any], payload: bytes) -> None:
         if not self.world.loses(self.name, name):
             self.world.send(
                 self.name,
                 name,
-                lambda port: port.put(Told(self.name, json.dumps(facts).encode(), payload)),
+                lambda port: port.put(Published(self.name, json.dumps(facts).encode(), payload)),
             )
 
     def ask(self, name: str, question: Any, payload: bytes, timeout: float) -> None:
@@ -218,7 +218,7 @@ class World:
         del self.wakes[name]
         while (event := driver.net.next(0)) is not None:
             driver.handle(event)
-        before = driver.said
+        before = driver.sent_round
         try:
             wait = driver.step()
         except Exception as error:
@@ -229,7 +229,7 @@ class World:
             self.ended[name] = None
             self.kill(name)
             return
-        if driver.said != before:
+        if driver.sent_round != before:
             self.busy[name] = self.now + self.work
         self.wake(name, self.now + wait)
 

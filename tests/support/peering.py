@@ -118,7 +118,7 @@ def everyone(plan: Plan, digits: Federation, folder: Path) -> dict[str, Peer]:
 def deliver(peers: dict[str, Peer], senders: Iterable[str]) -> None:
     for name in senders:
         t, wire = peers[name].begin()
-        for other in peers[name].told:
+        for other in peers[name].recipients:
             if other in peers:
                 peers[other].hear(name, t, wire)
 

@@ -59,4 +59,6 @@ def kept(simulator: Simulator) -> NDArray[Any]:
 
 def memories(simulator: Simulator) -> Any:
     """The same as it is, stacked along axis 0."""
-    return jax.tree.map(np.asarray, simulator.store.gather(np.arange(simulator.spec.clients)).own)
+    return jax.tree.map(
+        np.asarray, simulator.store.gather(np.arange(simulator.spec.clients)).method_state
+    )

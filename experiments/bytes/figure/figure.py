@@ -57,6 +57,7 @@ def read(name: str, clients: int) -> list[dict[str, str]]:
     per client up and down.
     """
     lines = (HERE.parent / name / "result.md").read_text(encoding="utf-8").splitlines()
+    lines = lines[next(i for i, line in enumerate(lines) if line.startswith("|")) :]
     head = [c.strip() for c in lines[0].strip("|").split("|")]
     rows = []
     for line in lines[2:]:

@@ -108,7 +108,7 @@ class Attack(Options):
         )
 
     def stale(self, last: Any, client: Any, seen: tuple[Any, Any], seed: Any, t: Any) -> Any:
-        """What is heard in round t of a malicious client that does not take part in it, in the
+        """What arrives in round t of a malicious client that does not take part in it, in the
         place of its last message.
 
         It depends on the client and on what was sent in the round (`seen`), and not on who else is
@@ -116,8 +116,8 @@ class Attack(Options):
         """
         key = per_client(role_key(seed, Role.ATTACK), t, client)
         alone = jax.tree.map(lambda m: m[None], last)
-        told = self.lies(Sight(alone, jnp.ones(1, bool), key, seen))
-        return jax.tree.map(lambda m, lie: jnp.where(self.active(t), lie[0], m), last, told)
+        lies = self.lies(Sight(alone, jnp.ones(1, bool), key, seen))
+        return jax.tree.map(lambda m, lie: jnp.where(self.active(t), lie[0], m), last, lies)
 
 
 def draw_malicious(seed: int, clients: int, fraction: float) -> NDArray[np.bool_]:

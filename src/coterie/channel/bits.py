@@ -63,7 +63,7 @@ def rice_length(n: Any, b: Any) -> Any:
 
 
 def rice_parameter(d: int, k: int) -> int:
-    """The best Rice parameter for the gaps between k of d places drawn at random.
+    """The best Rice parameter for the gaps between k of d coordinates drawn at random.
 
     Gaps are then geometric, P(gap ≥ m) = (1 − k/d)^m. With q = (1 − k/d)^(2ᵇ), one more bit in
     every code pays while q > (√5 − 1)/2 (the saving q/(1 − q²) exceeds 1). Only divisions and
@@ -237,8 +237,8 @@ class BitReader:
 
     def rice(self, count: int, b: int) -> NDArray[np.int64]:
         rest = self._bits[self._at :]
-        places = np.where(rest == 0, np.arange(len(rest)), len(rest))
-        next_zero = np.minimum.accumulate(places[::-1])[::-1].tolist()
+        zeros_at = np.where(rest == 0, np.arange(len(rest)), len(rest))
+        next_zero = np.minimum.accumulate(zeros_at[::-1])[::-1].tolist()
         at, size, zeros = 0, len(rest), np.empty(count, np.int64)
         for i in range(count):
             zero = next_zero[at] if at < size else size

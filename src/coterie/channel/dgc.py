@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from coterie.channel import places
+from coterie.channel import coordinates
 from coterie.channel import values as numbers
 from coterie.channel.base import MEMORIES, MEMORY_HELP, channel
 from coterie.channel.bits import BitReader, BitWriter, rice_parameter, whole_bytes, width_of
@@ -73,7 +73,7 @@ class DGC(Sparse):
         high=1,
         static=True,
     )
-    indices: str = option("gaps", places.HELP, choices=places.KINDS)
+    indices: str = option("gaps", coordinates.HELP, choices=coordinates.KINDS)
     momentum: float = option(0.9, "factor of the momentum correction", symbol="m", low=0, high=1)
     clip: float | None = option(
         None, "largest norm of what is new in a message; nothing: any", above=0
@@ -146,7 +146,9 @@ class DGC(Sparse):
         bits = width_of(self.warmup + 1) + numbers.bits(
             self.values, count, payload.values.codes.dtype
         )
-        return whole_bytes(bits + places.bits(self.indices, payload.indices, d, count, parameter))
+        return whole_bytes(
+            bits + coordinates.bits(self.indices, payload.indices, d, count, parameter)
+        )
 
     def encode(self, payload: Any, d: int, dtype: Any) -> bytes:
         stage = int(payload.stage)
@@ -168,7 +170,7 @@ class DGC(Sparse):
                 f" {self.warmup}."
             )
         coded = read_numbers(self.values, reader, counts[stage], dtype)
-        chosen = places.read(reader, self.indices, d, counts[stage])
+        chosen = coordinates.read(reader, self.indices, d, counts[stage])
         reader.finish()
         padding = max(counts) - counts[stage]
         codes = np.concatenate([coded.codes, np.zeros(padding, coded.codes.dtype)])

@@ -153,9 +153,9 @@ def code_bits(levels: Any) -> Any:
     level = jnp.abs(levels.astype(jnp.int32))
     there = level > 0
     count = jnp.sum(there, dtype=jnp.int32)
-    place = jnp.arange(level.shape[0], dtype=jnp.int32)
-    last = lax.cummax(jnp.where(there, place, -1))
-    gap = place - jnp.concatenate([jnp.full(1, -1, jnp.int32), last[:-1]])
+    index = jnp.arange(level.shape[0], dtype=jnp.int32)
+    last = lax.cummax(jnp.where(there, index, -1))
+    gap = index - jnp.concatenate([jnp.full(1, -1, jnp.int32), last[:-1]])
     dense = jnp.sum(omega_length(level + 1), dtype=jnp.int32)
     each = jnp.where(there, omega_length(gap) + omega_length(jnp.maximum(level, 1)), 0)
     sparse = omega_length(count + 1) + jnp.sum(each, dtype=jnp.int32)

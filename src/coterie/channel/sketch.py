@@ -93,24 +93,24 @@ class CountSketch(Sparse):
             .reshape(3, 2, self.rows, 1)
         )
         of_round = _hash(jnp.asarray(t, jnp.uint32), *salts[0])
-        places = _hash(jnp.arange(d, dtype=jnp.uint32) ^ of_round, *salts[1]) % self.width(d)
+        buckets = _hash(jnp.arange(d, dtype=jnp.uint32) ^ of_round, *salts[1]) % self.width(d)
         signs = _hash(jnp.arange(d, dtype=jnp.uint32) ^ of_round, *salts[2]) >> 31
-        return places.astype(jnp.int32), signs.astype(bool)
+        return buckets.astype(jnp.int32), signs.astype(bool)
 
     def table(self, v: Any, t: Any) -> Any:
         """T, of shape (rows, columns)."""
-        places, signs = self.hashes(v.shape[0], t)
+        buckets, signs = self.hashes(v.shape[0], t)
         row = jnp.arange(self.rows)[:, None]
         return (
             jnp.zeros((self.rows, self.width(v.shape[0])), v.dtype)
-            .at[row, places]
+            .at[row, buckets]
             .add(jnp.where(signs, -v, v))
         )
 
     def rows_say(self, table: Any, d: int, t: Any) -> Any:
         """What each row makes of v, of shape (rows, d)."""
-        places, signs = self.hashes(d, t)
-        seen = jnp.take_along_axis(table, places, axis=1)
+        buckets, signs = self.hashes(d, t)
+        seen = jnp.take_along_axis(table, buckets, axis=1)
         return jnp.where(signs, -seen, seen)
 
     def estimates(self, table: Any, d: int, t: Any) -> Any:

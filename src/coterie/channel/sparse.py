@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from coterie.channel import places
+from coterie.channel import coordinates
 from coterie.channel import values as numbers
 from coterie.channel.base import MEMORIES, MEMORY_HELP, Channel, channel
 from coterie.channel.bits import BitReader, BitWriter, rice_parameter, whole_bytes
@@ -46,7 +46,7 @@ def write_picked(kind: str, how: str, picked: Picked, d: int, writer: BitWriter)
     bits = numbers.bits(kind, len(codes), codes.dtype)
     writer.raw(np.unpackbits(np.frombuffer(numbers.to_bytes(kind, picked.values), np.uint8))[:bits])
     if len(picked.indices):
-        places.write(writer, how, picked.indices, d)
+        coordinates.write(writer, how, picked.indices, d)
 
 
 def read_numbers(kind: str, reader: BitReader, count: int, dtype: Any) -> numbers.Coded:
@@ -105,7 +105,7 @@ class TopK(Sparse):
     ends and not sent. With k = d no coordinates are sent.
     """
 
-    indices: str = option("gaps", places.HELP, choices=places.KINDS)
+    indices: str = option("gaps", coordinates.HELP, choices=coordinates.KINDS)
 
     @property
     def lossless(self) -> bool:
@@ -132,7 +132,9 @@ class TopK(Sparse):
         k = self.count(d)
         bits = numbers.bits(self.values, k, payload.values.codes.dtype)
         if k < d:
-            bits = bits + places.bits(self.indices, payload.indices, d, k, rice_parameter(d, k))
+            bits = bits + coordinates.bits(
+                self.indices, payload.indices, d, k, rice_parameter(d, k)
+            )
         return whole_bytes(bits)
 
     def encode(self, payload: Any, d: int, dtype: Any) -> bytes:
@@ -148,7 +150,7 @@ class TopK(Sparse):
             return Picked((), numbers.from_bytes(self.values, data, d, dtype))
         reader = BitReader(data)
         coded = read_numbers(self.values, reader, k, dtype)
-        chosen = places.read(reader, self.indices, d, k)
+        chosen = coordinates.read(reader, self.indices, d, k)
         reader.finish()
         return Picked(chosen, coded)
 
@@ -171,7 +173,7 @@ class Delta(TopK):
 
     - "largest": the k largest differences, as `top-k`. A message brings its coordinates along.
     - "cyclic": all coordinates in turn, in an order that is drawn once and for all; round t sends
-      places tk, …, tk + k − 1 of it, counted anew after n = ⌈d/k⌉ rounds. The same for all clients
+      entries tk, …, tk + k − 1 of it, counted anew after n = ⌈d/k⌉ rounds. The same for all clients
       and both directions, so no coordinates are sent, and what is mixed is equally old: the copies
       of a coordinate are of the same round at all clients. Every coordinate is sent at least once
       in n rounds, so n should be well below the number of rounds. Meant for FedU, with `values =

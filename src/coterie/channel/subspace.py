@@ -68,7 +68,7 @@ class RandomSubspace(Sparse):
         return 1 << width_of(d)
 
     def _draw(self, key: Any, d: int, dtype: Any) -> tuple[Any, Any]:
-        """D (its first d signs) and the places of S."""
+        """D (its first d signs) and the coordinates of S."""
         signs, chosen = jax.random.split(key)
         n, k = self.padded(d), self.count(d)
         return random_signs(signs, d, dtype), (

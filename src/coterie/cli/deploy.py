@@ -174,7 +174,7 @@ def deploy_demo(
     from coterie.deploy import demo
 
     err = Console(stderr=True)
-    place = folder or Path("coterie-deploy-demo" + ("-peers" if peers else ""))
+    made_in = folder or Path("coterie-deploy-demo" + ("-peers" if peers else ""))
     begun = time.perf_counter()
 
     def say(sentence: str) -> None:
@@ -186,15 +186,15 @@ def deploy_demo(
         )
 
     rows = (
-        demo.with_peers(place, rounds or 200, say)
+        demo.with_peers(made_in, rounds or 200, say)
         if peers
-        else demo.with_hub(place, rounds or 4, say)
+        else demo.with_hub(made_in, rounds or 4, say)
     )
     console = _console()
     console.print(demo.table(rows))
     console.print(demo.verdict(rows), highlight=False, soft_wrap=True)
     console.print(
-        f"Everything it made is in {place}: plans, configs, keys, logs, models.",
+        f"Everything it made is in {made_in}: plans, configs, keys, logs, models.",
         highlight=False,
         soft_wrap=True,
     )

@@ -92,10 +92,10 @@ def run(
                     f" {bytes_text(now.get('down', 0))} down; waiting for {waiting}"
                 )
 
-        place = flower_run.run(plan, folder, say=_print, show=show)
-    _print(f"Results: {place}")
+        results = flower_run.run(plan, folder, say=_print, show=show)
+    _print(f"Results: {results}")
     Console(width=None if sys.stdout.isatty() else 160).print(
-        status_table(json.loads((place / "status.json").read_text()))
+        status_table(json.loads((results / "status.json").read_text()))
     )
 
 

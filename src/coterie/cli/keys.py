@@ -90,10 +90,10 @@ def issue(
     """
     from coterie.deploy.keys import authority as keys
 
-    place = keys.issue(folder, name, hosts or (), ips or (), days, role, renew=renew)
+    node_folder = keys.issue(folder, name, hosts or (), ips or (), days, role, renew=renew)
     _print(
-        f"Carry the folder {place} to the machine of {name!r}, by a way that nobody else can read;"
-        " then delete its private keys here."
+        f"Carry the folder {node_folder} to the machine of {name!r}, by a way that nobody else can"
+        " read; then delete its private keys here."
     )
     if not hosts and not ips:
         _print(

@@ -13,9 +13,9 @@ from coterie.cli.console import Import, load_plugins, out, say
 from coterie.core.errors import InvalidInput
 
 
-def _written(paths: list[Path], place: Path) -> None:
+def _written(paths: list[Path], folder: Path) -> None:
     count = f"{len(paths)} model{'s' if len(paths) > 1 else ''}"
-    out.print(f"{count} written to {paths[0] if len(paths) == 1 else place}", highlight=False)
+    out.print(f"{count} written to {paths[0] if len(paths) == 1 else folder}", highlight=False)
 
 
 def export(
@@ -173,7 +173,7 @@ def adapt(
     load_plugins(imports)
     from coterie.runs import newcomers
 
-    places, table = newcomers.adapt_into(
+    paths, table = newcomers.adapt_into(
         folder,
         data,
         target_folder or folder / "newcomers",
@@ -186,6 +186,6 @@ def adapt(
     )
     out.print(table)
     out.print(
-        f"{len(places)} model{'s' if len(places) > 1 else ''} written to {places[0].parent}",
+        f"{len(paths)} model{'s' if len(paths) > 1 else ''} written to {paths[0].parent}",
         highlight=False,
     )

@@ -11,7 +11,7 @@ from coterie.core.errors import Notice
 
 def print_notices(say: Callable[[str], None]) -> None:
     """From now on each `Notice` is said once; other warnings are shown as before."""
-    said: set[str] = set()
+    shown: set[str] = set()
     others = warnings.showwarning
 
     def show(
@@ -24,8 +24,8 @@ def print_notices(say: Callable[[str], None]) -> None:
     ) -> None:
         if not issubclass(category, Notice):
             others(message, category, filename, lineno, file, line)
-        elif str(message) not in said:
-            said.add(str(message))
+        elif str(message) not in shown:
+            shown.add(str(message))
             say(str(message))
 
     warnings.simplefilter("always", Notice)

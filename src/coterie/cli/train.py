@@ -285,13 +285,13 @@ def attack(
     chosen = chosen_experiment(experiment, settings, None, seeds, data_dir)
     chosen = titled(chosen, experiment.stem)
     wanted, shares = chosen_attacks(attacks, fractions)
-    place = folder or Path("runs") / f"{experiment.stem}-attack"
+    folder = folder or Path("runs") / f"{experiment.stem}-attack"
     with bars(out) as begin:
         grid = attack_into(
             chosen,
             wanted,
             shares,
-            place,
+            folder,
             force=force,
             begin=begin,
             say=say,
@@ -300,4 +300,4 @@ def attack(
         )
     for table in attack_tables(grid):
         out.print(table)
-    out.print(f"\nReport: {place / 'report.html'}   Runs: {place / 'runs'}", highlight=False)
+    out.print(f"\nReport: {folder / 'report.html'}   Runs: {folder / 'runs'}", highlight=False)

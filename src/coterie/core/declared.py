@@ -192,13 +192,13 @@ def check(owner: str, d: Declared, value: Any) -> Any:
 
 def _check_schedule(field: str, d: Declared, value: schedule.Schedule) -> None:
     """A schedule must keep to the range of its option: to the lower end in the first round and
-    much later, to the upper end in the first round (`check_rounds` looks at the others). Numbers
+    in its last, to the upper end in the first round (`check_rounds` looks at the others). Numbers
     that JAX traces are not looked at.
     """
     numbers = [getattr(value, f.name) for f in dataclasses.fields(value)]
     if not all(isinstance(n, (int, float)) for n in numbers):
         return
-    for t in (0, 1, 10**6):
+    for t in (0, min(1, value.last), value.last):
         try:
             now = float(value(t))
         except ZeroDivisionError:

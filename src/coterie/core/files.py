@@ -35,8 +35,8 @@ def writing(path: Path) -> Iterator[Path]:
     except OSError as error:
         raise InvalidInput(f"{path} cannot be written: {error.strerror or error}.") from None
     except SafetensorError as error:  # it wraps what the system says, e.g. that the disk is full
-        told = re.search(r'message: "([^"]*)"', str(error))
-        raise InvalidInput(f"{path} cannot be written: {told[1] if told else error}.") from None
+        found = re.search(r'message: "([^"]*)"', str(error))
+        raise InvalidInput(f"{path} cannot be written: {found[1] if found else error}.") from None
     finally:
         temporary.unlink(missing_ok=True)
     with contextlib.suppress(OSError):

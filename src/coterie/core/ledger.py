@@ -17,21 +17,22 @@ COLUMNS = ("round", "client", "up", "down", "gradients")
 
 
 class BroadcastAccount:
-    """Who has heard how much of what a hub says to all over public copies.
+    """The bytes that a hub has broadcast over public copies, and how many of them each client has
+    received.
 
     A client that missed some messages gets them all when it takes part again, or a whole copy where
     that is shorter.
     """
 
     def __init__(self, clients: int) -> None:
-        self.said = 0
-        self.heard: NDArray[np.int64] = np.zeros(clients, np.int64)
+        self.total = 0
+        self.received: NDArray[np.int64] = np.zeros(clients, np.int64)
 
     def bill(self, clients: NDArray[Any], size: int, whole: int) -> NDArray[np.int64]:
-        """Bytes down for each of these clients, once the hub has said `size` more bytes."""
-        self.said += size
-        due = np.minimum(self.said - self.heard[clients], whole)
-        self.heard[clients] = self.said
+        """Bytes down for each of these clients, once the hub has broadcast `size` more bytes."""
+        self.total += size
+        due = np.minimum(self.total - self.received[clients], whole)
+        self.received[clients] = self.total
         return due
 
 

@@ -12,6 +12,7 @@ import contextvars
 import dataclasses
 import functools
 import inspect
+import math
 import typing
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -56,16 +57,19 @@ def check_rounds(options: Options, rounds: int) -> None:
     """Refuse a schedule that leaves the range of its option in one of the rounds of a run.
 
     Only a run knows how many there are: a schedule may grow as long as it stays below the upper end
-    until the last round.
+    until the last round, or reach 0 after it.
     """
     for d in declared(type(options)).values():
         value = getattr(options, d.name)
-        if d.high is None or not isinstance(value, schedule.Schedule):
+        if not isinstance(value, schedule.Schedule):
             continue
         values = schedule.over(value, rounds)
-        high = np.flatnonzero(values > d.high)
-        if len(high):
-            t = int(high[0])
+        high = math.inf if d.high is None else d.high
+        low = -math.inf if d.low is None else d.low
+        above = -math.inf if d.above is None else d.above
+        wrong = np.flatnonzero((values > high) | (values < low) | (values <= above))
+        if len(wrong):
+            t = int(wrong[0])
             raise out_of_range(f"{options.name}.{d.name}", d, value, t, float(values[t]))
 
 

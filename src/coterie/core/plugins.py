@@ -55,7 +55,7 @@ def load(files: Iterable[Path], say: Callable[[str], None] = print) -> None:
         try:
             entry.load()
         except Exception as error:  # somebody else's code
-            say(f"the plug-in {entry.name!r} ({entry.value}) is left out: {_told(error)}.")
+            say(f"the plug-in {entry.name!r} ({entry.value}) is left out: {_text_of(error)}.")
             continue
         _installed[entry.name] = entry.dist.version if entry.dist else ""
     for path in files:
@@ -64,24 +64,24 @@ def load(files: Iterable[Path], say: Callable[[str], None] = print) -> None:
 
 def load_file(path: Path) -> None:
     """Run a Python file that registers something. Modules that lie beside it can be imported."""
-    place = path.resolve()
-    if place in _files:
+    file = path.resolve()
+    if file in _files:
         return
     try:
-        content = place.read_bytes()
+        content = file.read_bytes()
     except OSError as error:
         raise InvalidInput(
             f"--import is {str(path)!r}, which cannot be read: {error.strerror or error}."
         ) from None
     sha256 = hashlib.sha256(content).hexdigest()
     name = f"coterie_import_{sha256[:16]}"
-    spec = importlib.util.spec_from_file_location(name, place)
-    if place.suffix != ".py" or spec is None or spec.loader is None:
+    spec = importlib.util.spec_from_file_location(name, file)
+    if file.suffix != ".py" or spec is None or spec.loader is None:
         raise InvalidInput(f"--import is {str(path)!r}, but must be a Python file (.py).")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    if str(place.parent) not in sys.path:
-        sys.path.append(str(place.parent))
+    if str(file.parent) not in sys.path:
+        sys.path.append(str(file.parent))
     try:
         spec.loader.exec_module(module)
     except CoterieError as error:
@@ -90,14 +90,14 @@ def load_file(path: Path) -> None:
     except Exception as error:  # the user's own code
         del sys.modules[name]
         lines = [
-            f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(place)
+            f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(file)
         ]
         line = lines[-1] if lines else getattr(error, "lineno", None)
         where = f" in line {line}" if line else ""
-        raise InvalidInput(f"--import {str(path)!r} failed{where}: {_told(error)}.") from None
-    _files[place] = Imported(place, sha256)
+        raise InvalidInput(f"--import {str(path)!r} failed{where}: {_text_of(error)}.") from None
+    _files[file] = Imported(file, sha256)
 
 
-def _told(error: Exception) -> str:
+def _text_of(error: Exception) -> str:
     text = (str(error).splitlines() or [""])[0].rstrip(".")
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

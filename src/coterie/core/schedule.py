@@ -23,6 +23,11 @@ class Schedule:
 
     kind: ClassVar[str]
 
+    @property
+    def last(self) -> Any:
+        """The last round in which its value must be allowed: here one much later."""
+        return 10**6
+
     def __call__(self, t: Any) -> Any:
         raise NotImplementedError
 
@@ -79,8 +84,29 @@ class SquareRoot(Schedule):
         return self.scale * jnp.sqrt(t + 1.0)
 
 
+@tree
+@dataclasses.dataclass(frozen=True)
+class Cosine(Schedule):
+    """`value · (1 + cos(π t/rounds))/2`: from `value` to 0 over a run of so many rounds.
+
+    Step sizes that end at 0 leave no noise of the last mini-batches in a model.
+    """
+
+    value: Any
+    rounds: Any
+    kind: ClassVar[str] = "cosine"
+
+    def __call__(self, t: Any) -> Any:
+        return self.value * (0.5 + 0.5 * jnp.cos(jnp.pi * jnp.minimum(t / self.rounds, 1.0)))
+
+    @property
+    def last(self) -> Any:
+        """Afterwards it is 0."""
+        return self.rounds - 1
+
+
 KINDS: dict[str, type[Schedule]] = {
-    cls.kind: cls for cls in (InverseTime, InverseSqrt, Linear, SquareRoot)
+    cls.kind: cls for cls in (InverseTime, InverseSqrt, Linear, SquareRoot, Cosine)
 }
 
 Number = float | Schedule

@@ -58,8 +58,8 @@ def _inner_mean(ranked: Any, count: Any, trim: Any) -> Any:
     cut = jnp.minimum(
         jnp.floor(trim * count + 1e-6).astype(jnp.int32), jnp.maximum(count - 1, 0) // 2
     )
-    place = jnp.arange(ranked.shape[0])
-    inside = ((place >= cut) & (place < count - cut)).reshape(-1, *([1] * (ranked.ndim - 1)))
+    rank = jnp.arange(ranked.shape[0])
+    inside = ((rank >= cut) & (rank < count - cut)).reshape(-1, *([1] * (ranked.ndim - 1)))
     return jnp.sum(jnp.where(inside, ranked, 0), axis=0) / jnp.maximum(count - 2 * cut, 1).astype(
         ranked.dtype
     )

@@ -203,7 +203,7 @@ class Federation:
             )
         for key in ("no_test", "downsampled"):
             if key in facts:
-                facts[key] = [place for place, k in enumerate(chosen) if k in facts[key]]
+                facts[key] = [i for i, k in enumerate(chosen) if k in facts[key]]
         parts = (pack([split.client(k) for k in chosen]) for split in self.splits)
         train, validation, test = parts
         return dataclasses.replace(self, train=train, validation=validation, test=test, facts=facts)
@@ -283,8 +283,8 @@ def cut(
     )
     tests = np.minimum(tests, np.maximum(sizes - 1, 0))
     vals = np.minimum(np.round(sizes * validation).astype(int), np.maximum(sizes - tests - 1, 0))
-    place = np.arange(len(order)) - starts[owners]
-    part = np.where(place < tests[owners], 2, np.where(place < (tests + vals)[owners], 1, 0))
+    index = np.arange(len(order)) - starts[owners]
+    part = np.where(index < tests[owners], 2, np.where(index < (tests + vals)[owners], 1, 0))
     pieces = []
     for which in range(3):
         rows = order[part == which]

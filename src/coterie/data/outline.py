@@ -37,8 +37,8 @@ def _size_fact(split: str) -> str:
 class Outline(Federation):
     """A federation of which only the outline is known.
 
-    Every client has one training sample of zeros in the place of its rows, so shapes are as they
-    were. The sizes of the splits and the label counts are the true ones, kept as facts.
+    In each split a client has one sample of zeros in the place of its rows, and none where it had
+    none, so shapes are as they were. The true sizes and label counts are kept as facts.
     """
 
     @property
@@ -120,17 +120,18 @@ def _hollow(
     arrays: dict[str, NDArray[Any]],
 ) -> Outline:
     inputs, targets = shapes
-    n = len(arrays[_size_fact("train")])
     kind = np.int32 if task == "classification" else np.float32
     after = () if targets is None else (targets,)
 
-    def split(rows: int) -> Split:
+    def split(name: str) -> Split:
+        has = arrays[_size_fact(name)] > 0
+        rows = int(has.sum())
         x, y = np.zeros((rows, *inputs), np.float32), np.zeros((rows, *after), kind)
-        return Split(x, y, np.arange(n + 1) if rows else np.zeros(n + 1, np.int64))
+        return Split(x, y, np.concatenate([[0], np.cumsum(has)]).astype(np.int64))
 
-    return Outline(
-        name, split(n), split(0), split(0), task, classes, {**facts, **arrays}, tuple(arrays)
-    )
+    train, validation, test = map(split, SPLITS)
+    facts = {**facts, **arrays}
+    return Outline(name, train, validation, test, task, classes, facts, tuple(arrays))
 
 
 def _plain(value: Any) -> Any:

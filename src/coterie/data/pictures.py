@@ -49,9 +49,9 @@ def _cells(federation: Federation) -> tuple[NDArray[np.int64], list[str], str]:
 def _ticks(axis: Any, names: list[str], most: int) -> None:
     """At most so many names on an axis, evenly chosen."""
     step = -(-len(names) // most)
-    places = range(0, len(names), step)
+    shown = range(0, len(names), step)
     axis.set_ticks(
-        list(places), [names[i] if len(names[i]) <= 18 else names[i][:17] + "…" for i in places]
+        list(shown), [names[i] if len(names[i]) <= 18 else names[i][:17] + "…" for i in shown]
     )
 
 

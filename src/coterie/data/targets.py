@@ -133,16 +133,16 @@ def known_labels(
 ) -> NDArray[np.int32]:
     """Newcomers' labels as the class numbers of a run, found as the run's own were."""
     fold = str.casefold if label_case == "merge" else str
-    places = {fold(label.strip()): place for place, label in enumerate(labels)}
+    numbers = {fold(label.strip()): i for i, label in enumerate(labels)}
     column = plain(column)
     values = column.to_pylist()
     if is_number(column.type):
         values = [int(v) if v == np.floor(v) else v for v in numbers_of(column).tolist()]
     texts = [str(v).strip() for v in values]
     for text in texts:
-        if fold(text) not in places:
+        if fold(text) not in numbers:
             raise InvalidInput(
                 f"the newcomers have the label {text!r}, which the run does not know; known:"
                 f" {', '.join(labels)}."
             )
-    return np.array([places[fold(text)] for text in texts], np.int32)
+    return np.array([numbers[fold(text)] for text in texts], np.int32)

@@ -59,21 +59,22 @@ def runs(folder: Path) -> list[tuple[Path, list[Path], int, int]]:
     sensor.
     """
     found = []
-    for place in sorted(p for p in folder.rglob("*") if p.is_dir()):
-        number, run = SENSOR.fullmatch(place.name), place.parent.name.lower()
-        files = sorted(f for f in place.iterdir() if "feat" in f.name and f.is_file())
+    for sensor_folder in sorted(p for p in folder.rglob("*") if p.is_dir()):
+        number, run = SENSOR.fullmatch(sensor_folder.name), sensor_folder.parent.name.lower()
+        files = sorted(f for f in sensor_folder.iterdir() if "feat" in f.name and f.is_file())
         if number and len(files) == 2 and ("aav" in run or "dw" in run):
-            found.append((place, files, int(number[1]), int("aav" in run)))
+            found.append((sensor_folder, files, int(number[1]), int("aav" in run)))
     return found
 
 
 def _parse_runs(found: list[tuple[Path, list[Path], int, int]]) -> Arrays:
     parts = []
-    for place, files, sensor, vehicle in found:
+    for sensor_folder, files, sensor, vehicle in found:
         first, second = (_table(f) for f in files)
         if len(first) != len(second):
             raise corrupt(
-                place, f"its acoustic and seismic files have {len(first)} and {len(second)} lines"
+                sensor_folder,
+                f"its acoustic and seismic files have {len(first)} and {len(second)} lines",
             )
         parts.append(
             (

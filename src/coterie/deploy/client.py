@@ -41,13 +41,14 @@ class Kept:
 
     state: ClientState
     received: PyTree
-    """Star: what the hub said last."""
+    """Star: what the hub sent last, as it arrived."""
     message: PyTree
     """Graph: what this client sent last, as it arrived."""
-    broadcasts: PyTree = ()
-    """Star over public copies: this client's end of the link on which the hub is heard."""
-    heard: int = -1
-    """The round of the last broadcast that was heard, or of the last pull that was absorbed."""
+    broadcast_copy: PyTree = ()
+    """Star over public copies: this client's copy of what the hub has broadcast so
+    far."""
+    last_round: int = -1
+    """The round of the last broadcast that arrived, or of the last pull that was absorbed."""
     worked: int = -1
     sent: int = -1
     asked: str = ""
@@ -89,9 +90,9 @@ class Client:
 
     def _fresh(self) -> Kept:
         worker = self.worker
-        broadcasts = worker.hub.link.public if worker.hub.link != () else ()
+        broadcast_copy = worker.hub.link.public if worker.hub.link != () else ()
         received, message = worker.first_broadcast(), worker.first_message()
-        return Kept(worker.client, received, message, broadcasts)
+        return Kept(worker.client, received, message, broadcast_copy)
 
     @property
     def _file(self) -> Path:
@@ -146,7 +147,7 @@ class Client:
             )
         with self.worker.precision():
             try:
-                kept = self._heard(self.kept, request)
+                kept = self._received(self.kept, request)
             except Lost as error:
                 return self._lost(request, error)
             if request.kind == "finish":
@@ -159,47 +160,49 @@ class Client:
         if not self.worker.star:
             # The hub forgets its ends of our links: so do we, and −2 makes our next message a whole
             # one.
-            state = self.worker.client._replace(own=self.kept.state.own)
-            self._keep(dataclasses.replace(self.kept, state=state, heard=-1, sent=-2))
+            state = self.worker.client._replace(method_state=self.kept.state.method_state)
+            self._keep(dataclasses.replace(self.kept, state=state, last_round=-1, sent=-2))
         return Reply(self.plan.fingerprint, request.round, self.worker.samples, lost=True)
 
-    def _heard(self, kept: Kept, request: Request) -> Kept:
-        hear = self._broadcast if self.worker.star else self._pull
+    def _received(self, kept: Kept, request: Request) -> Kept:
+        receive = self._broadcast if self.worker.star else self._pull
         try:
-            heard = hear(kept, request)
+            after = receive(kept, request)
         except (Rejected, Lost):
             raise
         except OutOfStep as error:
             raise Lost(str(error)) from None
         except InvalidInput as error:
             raise messages.refuse(error) from None
-        if not bool(all_finite((heard.received, heard.state.own))):
+        if not bool(all_finite((after.received, after.state.method_state))):
             raise Rejected(f"what the hub says in round {request.round} holds NaN or infinity.")
-        return heard
+        return after
 
     def _broadcast(self, kept: Kept, request: Request) -> Kept:
         """Star: what the hub says in this round."""
         if not request.frames:
             raise Rejected(f"the request for round {request.round} holds nothing.")
-        received, public = kept.received, kept.broadcasts
+        received, public = kept.received, kept.broadcast_copy
         if public == ():
             messages.check_size(request.frames, self.largest)
             received, _ = self.worker.receive_down((), request.frames[-1], Outgoing(None))
-            return dataclasses.replace(kept, received=received, heard=request.round)
-        if not request.whole and not request.first <= kept.heard + 1 <= request.round + 1:
+            return dataclasses.replace(kept, received=received, last_round=request.round)
+        if not request.whole and not request.first <= kept.last_round + 1 <= request.round + 1:
             raise Lost(
-                f"the hub says rounds {request.first} to {request.round}, but the last one heard is"
-                f" {kept.heard}"
+                f"the hub says rounds {request.first} to {request.round}, but the last one here is"
+                f" {kept.last_round}"
             )
         for t, frame in enumerate(request.frames, request.first):
-            if t > kept.heard or request.whole:
+            if t > kept.last_round or request.whole:
                 received, public = self.worker.receive_down(public, frame, Outgoing(None, t=t))
-        return dataclasses.replace(kept, received=received, broadcasts=public, heard=request.round)
+        return dataclasses.replace(
+            kept, received=received, broadcast_copy=public, last_round=request.round
+        )
 
     def _pull(self, kept: Kept, request: Request) -> Kept:
         """Graph: the neighbours' pull of the last round in which this client took part."""
         t, state, worker = request.first, kept.state, self.worker
-        if not request.frames or (t == kept.heard and not request.whole):
+        if not request.frames or (t == kept.last_round and not request.whole):
             return kept
         if t != kept.sent:
             raise Lost(
@@ -215,7 +218,7 @@ class Client:
         if state.down != ():
             state = state._replace(down=state.down._replace(public=public))
         state = programs.absorb(worker.spec, worker.setting, t, state, pull, kept.message)
-        return dataclasses.replace(kept, state=state, heard=t)
+        return dataclasses.replace(kept, state=state, last_round=t)
 
     def _work(self, kept: Kept, request: Request, asked: str) -> Reply:
         t, worker = request.round, self.worker
@@ -272,11 +275,11 @@ class Client:
 
     def _models(self, kept: Kept) -> dict[str, Vector]:
         with self.worker.precision():
-            models = self.worker.models(kept.received, kept.state.own, self._rounds(kept))
+            models = self.worker.models(kept.received, kept.state.method_state, self._rounds(kept))
             return {view: v.map(np.asarray) for view, v in models.items()}
 
     def _scores(self, kept: Kept, t: int) -> dict[str, float]:
-        return self.worker.scores(kept.received, kept.state.own, t)
+        return self.worker.scores(kept.received, kept.state.method_state, t)
 
     def _note(self, t: int, scores: dict[str, float]) -> None:
         if scores:

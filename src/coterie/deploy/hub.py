@@ -184,7 +184,7 @@ class Hub:
             k,
             dataclasses.replace(
                 record,
-                heard=self.t,
+                last_broadcast=self.t,
                 pull=None,
                 lost=record.lost and not self.setup.star,  # on a graph until the next pull is whole
                 samples=reply.samples,

@@ -22,7 +22,7 @@ class Pull:
 
 @dataclasses.dataclass(frozen=True)
 class Broadcast:
-    """Star over public copies: what the hub said in a round."""
+    """Star over public copies: what the hub sent to all in a round."""
 
     round: int
     wire: bytes
@@ -41,13 +41,13 @@ class ClientRecord:
     pull: Pull | None = None
     seen: int = -1
     """The round of the last message that was accepted."""
-    heard: int = -1
+    last_broadcast: int = -1
     """Star over public copies: the round of the last broadcast that the client confirmed."""
     lost: bool = False
     """The client must get a whole copy."""
     samples: int = 0
     at: float = 0.0
-    """When it was last heard of (seconds since the epoch)."""
+    """When its last message came (seconds since the epoch)."""
     scores: dict[str, float] = dataclasses.field(default_factory=dict)
     rejected: int = 0
 
@@ -57,7 +57,7 @@ class HubKept:
     hub: HubState
     clients: list[ClientRecord]
     ledger: Ledger
-    said: list[Broadcast] = dataclasses.field(default_factory=list)
+    broadcasts: list[Broadcast] = dataclasses.field(default_factory=list)
     """The broadcasts that some client may still need, oldest first."""
     round: int = 0
     finished: bool = False

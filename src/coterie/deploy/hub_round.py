@@ -40,7 +40,7 @@ class HubRound(Protocol):
         ...
 
     def lost(self, record: ClientRecord) -> ClientRecord:
-        """A client has lost track of what it heard."""
+        """A client has lost track of what it received."""
         ...
 
     def close(self, kept: HubKept, arrived: dict[int, Arrived]) -> HubKept:
@@ -50,13 +50,14 @@ class HubRound(Protocol):
         """
         ...
 
-    def down(self, kept: HubKept, k: int, said: int) -> int:
-        """What client k is billed for in the round; `said` are the bytes of its request."""
+    def down(self, kept: HubKept, k: int, request_bytes: int) -> int:
+        """What client k is billed for in the round; `request_bytes` is the size of its
+        request."""
         ...
 
 
 class Spoken(NamedTuple):
-    """What the hub of a star says to all in a round."""
+    """What the hub of a star sends to all in a round."""
 
     round: int
     sent: Sent
@@ -72,7 +73,7 @@ class StarRound:
         self._spoken: Spoken | None = None
 
     def spoken(self, kept: HubKept) -> Spoken | None:
-        """What is said to all, once a round; None when nothing is compressed."""
+        """What is sent to all, once a round; None when nothing is compressed."""
         if kept.hub.link == ():
             return None
         if self._spoken is None or self._spoken.round != kept.round:
@@ -82,8 +83,8 @@ class StarRound:
             self._spoken = Spoken(kept.round, sent, wire, ends.whole_copy(sent.link.public))
         return self._spoken
 
-    def heard(self, kept: HubKept, k: int) -> PyTree:
-        """What client k hears."""
+    def received(self, kept: HubKept, k: int) -> PyTree:
+        """What client k receives."""
         spoken, now = self.spoken(kept), self.setup.now(kept.round)
         sent = None if spoken is None else spoken.sent
         return STAR.hear(now, kept.hub, sent, k, ClientState(())).received
@@ -91,29 +92,32 @@ class StarRound:
     def request(self, kept: HubKept, k: int, basic: Request) -> Request:
         spoken, t, record = self.spoken(kept), kept.round, kept.clients[k]
         if spoken is None:
-            wire = PlainCodec().encode(self.heard(kept, k))
+            wire = PlainCodec().encode(self.received(kept, k))
             return dataclasses.replace(basic, first=t, frames=(wire,))
-        frames = (*(b.wire for b in kept.said if b.round > record.heard), spoken.wire)
-        behind = record.heard + 1
-        missing = behind < t and (not kept.said or kept.said[0].round > behind)
+        frames = (
+            *(b.wire for b in kept.broadcasts if b.round > record.last_broadcast),
+            spoken.wire,
+        )
+        behind = record.last_broadcast + 1
+        missing = behind < t and (not kept.broadcasts or kept.broadcasts[0].round > behind)
         if record.lost or missing or messages.total(frames) > len(spoken.whole):
             return dataclasses.replace(basic, first=t, whole=True, frames=(spoken.whole,))
         return dataclasses.replace(basic, first=t - len(frames) + 1, frames=frames)
 
     def reference(self, kept: HubKept, k: int) -> PyTree:
         message = ends.zeros(self.setup.message)
-        return self.setup.method.reference(self.heard(kept, k), message)
+        return self.setup.method.reference(self.received(kept, k), message)
 
     def lost(self, record: ClientRecord) -> ClientRecord:
         return dataclasses.replace(record, lost=True, pull=None)
 
     def close(self, kept: HubKept, arrived: dict[int, Arrived]) -> HubKept:
         setup, spoken, clients = self.setup, self.spoken(kept), list(kept.clients)
-        sent, said = None, kept.said
+        sent, broadcasts = None, kept.broadcasts
         if spoken is not None:
             sent = spoken.sent._replace(bytes=None, payload=None)
-            said = self._needed(kept, spoken)
-        hub = HubState(kept.hub.own, kept.hub.link if sent is None else sent.link)
+            broadcasts = self._needed(kept, spoken)
+        hub = HubState(kept.hub.method_state, kept.hub.link if sent is None else sent.link)
         for k, one in arrived.items():
             clients[k] = dataclasses.replace(clients[k], up=one.public, seen=kept.round)
         if arrived:
@@ -122,20 +126,22 @@ class StarRound:
             cohort = Cohort(jnp.array([*arrived]), jnp.array(weights, setup.dtype))
             came = stacked([one.message for one in arrived.values()]), cohort
             hub = programs.merge(setup.spec, setup.setting, kept.round, kept.hub, sent, came)
-            if not bool(all_finite(hub.own)):
+            if not bool(all_finite(hub.method_state)):
                 raise Diverged(setup.method.title, kept.round + 1, [])
-        return dataclasses.replace(kept, hub=hub, clients=clients, said=said)
+        return dataclasses.replace(kept, hub=hub, clients=clients, broadcasts=broadcasts)
 
     def _needed(self, kept: HubKept, spoken: Spoken) -> list[Broadcast]:
         """Without broadcasts that everybody has, or that are longer together than a whole copy."""
-        heard = min(record.heard for record in kept.clients)
-        said = [b for b in (*kept.said, Broadcast(kept.round, spoken.wire)) if b.round > heard]
-        while sum(len(b.wire) for b in said) > len(spoken.whole):
-            said.pop(0)
-        return said
+        oldest = min(record.last_broadcast for record in kept.clients)
+        needed = [
+            b for b in (*kept.broadcasts, Broadcast(kept.round, spoken.wire)) if b.round > oldest
+        ]
+        while sum(len(b.wire) for b in needed) > len(spoken.whole):
+            needed.pop(0)
+        return needed
 
-    def down(self, kept: HubKept, k: int, said: int) -> int:
-        return said
+    def down(self, kept: HubKept, k: int, request_bytes: int) -> int:
+        return request_bytes
 
 
 class GraphRound:
@@ -171,21 +177,21 @@ class GraphRound:
 
     def close(self, kept: HubKept, arrived: dict[int, Arrived]) -> HubKept:
         clients = list(kept.clients)
-        heard = {k: one.message for k, one in arrived.items()}
+        pool = {k: one.message for k, one in arrived.items()}
         if self.setup.method.hears_all:
-            heard = {l: heard.get(l, record.message) for l, record in enumerate(clients)}
+            pool = {l: pool.get(l, record.message) for l, record in enumerate(clients)}
         for k, one in arrived.items():
             record = dataclasses.replace(clients[k], up=one.public, seen=kept.round)
-            clients[k] = self._pulled(k, record, heard, kept.round)
+            clients[k] = self._pulled(k, record, pool, kept.round)
         return dataclasses.replace(kept, clients=clients)
 
     def _pulled(
-        self, k: int, record: ClientRecord, heard: dict[int, PyTree], t: int
+        self, k: int, record: ClientRecord, pool: dict[int, PyTree], t: int
     ) -> ClientRecord:
         """Client k after its neighbours' pull, which is ready to be sent to it."""
-        setup, own = self.setup, heard[k]
+        setup, own = self.setup, pool[k]
         edges = zip(*self.graph.neighbours(k), strict=True)
-        near = [(heard[l], w) for l, w in edges if l in heard] or [(own, 0.0)]
+        near = [(pool[l], w) for l, w in edges if l in pool] or [(own, 0.0)]
         weights = jnp.array([w for _, w in near], setup.dtype)
         pull = programs.pull(setup.method, own, stacked([m for m, _ in near]), weights)
         total = weights.sum()
@@ -208,7 +214,7 @@ class GraphRound:
             lost=record.lost and not whole,
         )
 
-    def down(self, kept: HubKept, k: int, said: int) -> int:
+    def down(self, kept: HubKept, k: int, request_bytes: int) -> int:
         """A pull goes down with the next request, but belongs to this round."""
         pull = kept.clients[k].pull
         return len(pull.wire) if pull is not None and pull.round == kept.round else 0

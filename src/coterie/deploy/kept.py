@@ -24,6 +24,9 @@ from coterie.core.errors import InvalidInput
 from coterie.core.files import writing
 from coterie.core.ledger import Ledger
 
+FORMAT = 2
+"""Counted up when the file changes, also when a kept field gets another name."""
+
 K = TypeVar("K")
 _PASSING = {"passing": True}
 
@@ -39,7 +42,11 @@ def save(path: Path, kept: Any, whose: dict[str, Any]) -> None:
     """
     arrays: dict[str, Any] = {}
     values = _packed(type(kept), kept, "", arrays)
-    facts = {"kept": json.dumps(values, sort_keys=True), "whose": json.dumps(whose, sort_keys=True)}
+    facts = {
+        "format": str(FORMAT),
+        "kept": json.dumps(values, sort_keys=True),
+        "whose": json.dumps(whose, sort_keys=True),
+    }
     with writing(path) as temporary:
         try:
             save_file(
@@ -56,13 +63,16 @@ def load(path: Path, like: K, whose: dict[str, Any]) -> K:
             names = f.keys()
             arrays = {key: f.get_tensor(key) for key in names}
             facts = f.metadata() or {}
-        if "facts" in facts:
-            raise InvalidInput(
-                f"{str(path)!r} was written by an earlier version of coterie, which this one cannot"
-                " go on from; finish the run with that version, or choose another folder."
-            )
+    except (OSError, SafetensorError) as error:
+        raise _damaged(path, error) from None
+    if facts.keys() & {"facts", "kept"} and facts.get("format") != str(FORMAT):
+        raise InvalidInput(
+            f"{str(path)!r} was written by another version of coterie, which this one cannot go"
+            " on from; finish the run with that version, or choose another folder."
+        )
+    try:
         values, owner = json.loads(facts["kept"]), json.loads(facts["whose"])
-    except (OSError, SafetensorError, ValueError, KeyError) as error:
+    except (ValueError, KeyError) as error:
         raise _damaged(path, error) from None
     if owner != whose:
         raise InvalidInput(
@@ -71,6 +81,8 @@ def load(path: Path, like: K, whose: dict[str, Any]) -> K:
         )
     try:
         found: K = _Reader(path, arrays).value(type(like), values, like, "")
+    except InvalidInput:
+        raise
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise _damaged(path, error) from None
     return found
@@ -101,29 +113,29 @@ def _fields(kind: Any) -> dict[str, Any]:
     return {f.name: hints[f.name] for f in dataclasses.fields(kind) if f.metadata != _PASSING}
 
 
-def _packed(kind: Any, value: Any, place: str, arrays: dict[str, Any]) -> Any:
-    """A value as JSON; arrays and bytes go to `arrays`, under the place where they belong."""
+def _packed(kind: Any, value: Any, where: str, arrays: dict[str, Any]) -> Any:
+    """A value as JSON; arrays and bytes go to `arrays`, under the path `where`."""
     kind, origin = _bare(kind), get_origin(_bare(kind))
     if value is None:
         return None
     if _is_tree(kind):
         leaves = jax.tree.leaves(value)
-        arrays |= {f"{place}/{i:04d}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
+        arrays |= {f"{where}/{i:04d}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
         return len(leaves)
     if kind is bytes or kind is Ledger:
         wire = value if kind is bytes else value.to_bytes()
-        arrays[place] = np.frombuffer(wire, np.uint8)
+        arrays[where] = np.frombuffer(wire, np.uint8)
         return len(wire)
     if dataclasses.is_dataclass(kind):
         assert isinstance(kind, type)
         items = {name: (part, getattr(value, name)) for name, part in _fields(kind).items()}
-        return {name: _packed(*item, f"{place}/{name}", arrays) for name, item in items.items()}
+        return {name: _packed(*item, f"{where}/{name}", arrays) for name, item in items.items()}
     if origin is dict:
         part = get_args(kind)[1]
-        return {str(k): _packed(part, v, f"{place}/{k}", arrays) for k, v in value.items()}
+        return {str(k): _packed(part, v, f"{where}/{k}", arrays) for k, v in value.items()}
     if origin in (list, tuple):
         part = get_args(kind)[0]
-        return [_packed(part, v, f"{place}/{i}", arrays) for i, v in enumerate(value)]
+        return [_packed(part, v, f"{where}/{i}", arrays) for i, v in enumerate(value)]
     return value
 
 
@@ -133,47 +145,47 @@ class _Reader:
     def __init__(self, path: Path, arrays: dict[str, Any]) -> None:
         self.path, self.arrays = path, arrays
 
-    def value(self, kind: Any, packed: Any, like: Any, place: str) -> Any:
+    def value(self, kind: Any, packed: Any, like: Any, where: str) -> Any:
         kind, origin = _bare(kind), get_origin(_bare(kind))
         if packed is None:
             return None
         if _is_tree(kind):
-            return self.tree(packed, () if like is None else like, place)
+            return self.tree(packed, () if like is None else like, where)
         if kind is bytes:
-            return self.arrays[place].tobytes()
+            return self.arrays[where].tobytes()
         if kind is Ledger:
-            return Ledger.from_bytes(like.clients, self.arrays[place].tobytes())
+            return Ledger.from_bytes(like.clients, self.arrays[where].tobytes())
         if dataclasses.is_dataclass(kind):
             assert isinstance(kind, type)
             parts = {
-                name: self.value(part, packed[name], getattr(like, name, None), f"{place}/{name}")
+                name: self.value(part, packed[name], getattr(like, name, None), f"{where}/{name}")
                 for name, part in _fields(kind).items()
             }
             return kind(**parts)
         if origin is dict:
-            return self.table(kind, packed, like or {}, place)
+            return self.table(kind, packed, like or {}, where)
         if origin in (list, tuple):
             part, known = get_args(kind)[0], [*(like or ())]
             known += [None] * (len(packed) - len(known))
             return origin(
-                self.value(part, packed[i], known[i], f"{place}/{i}") for i in range(len(packed))
+                self.value(part, packed[i], known[i], f"{where}/{i}") for i in range(len(packed))
             )
         return packed
 
-    def table(self, kind: Any, packed: Any, like: dict[Any, Any], place: str) -> dict[Any, Any]:
+    def table(self, kind: Any, packed: Any, like: dict[Any, Any], where: str) -> dict[Any, Any]:
         key, part = get_args(kind)
         if dataclasses.is_dataclass(part) and set(like) != set(map(key, packed)):
             raise InvalidInput(
-                f"the {place.rpartition('/')[2]} were changed since the run began; undo that, or"
+                f"the {where.rpartition('/')[2]} were changed since the run began; undo that, or"
                 " choose another folder."
             )
         return {
-            key(k): self.value(part, v, like.get(key(k)), f"{place}/{k}") for k, v in packed.items()
+            key(k): self.value(part, v, like.get(key(k)), f"{where}/{k}") for k, v in packed.items()
         }
 
-    def tree(self, count: int, like: Any, place: str) -> Any:
+    def tree(self, count: int, like: Any, where: str) -> Any:
         leaves, structure = jax.tree.flatten(like)
-        found = [self.arrays[f"{place}/{i:04d}"] for i in range(count)]
+        found = [self.arrays[f"{where}/{i:04d}"] for i in range(count)]
         form = lambda values: [(tuple(a.shape), a.dtype) for a in values]
         if form(found) != form(leaves):
             raise InvalidInput(

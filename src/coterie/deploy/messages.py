@@ -1,7 +1,7 @@
 """What goes over a wire between a hub and its clients, whatever carries it.
 
 `frames` are the payloads that the byte bill counts: messages of the method, encoded by the channel.
-The rest (round, plan, what was last heard) is the envelope, a few dozen bytes of JSON.
+The rest (round, plan, what arrived last) is the envelope, a few dozen bytes of JSON.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Reply:
     samples: int
     gradients: int = 0
     lost: bool = False
-    """The client has lost track of what it heard, and asks for a whole copy."""
+    """The client has lost track of what it received, and asks for a whole copy."""
     scores: dict[str, float] = dataclasses.field(default_factory=dict)
     """How its models do on its own data, if it agrees to tell."""
     frames: tuple[bytes, ...] = ()

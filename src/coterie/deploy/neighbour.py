@@ -59,7 +59,7 @@ class NeighbourState:
     chain: dict[int, Opened] = passing()
     """Messages that were opened, by round, but not used yet."""
     digests: dict[int, bytes] = passing()
-    """Of the messages of the last rounds, to tell one that was said again from another one."""
+    """Of the messages of the last rounds, to tell one that was sent again from another one."""
 
     @property
     def last(self) -> int:
@@ -71,7 +71,7 @@ class NeighbourState:
         return self.active or 0 <= self.entry <= t
 
     def begins(self, active: bool, entry: int) -> NeighbourState:
-        """The same neighbour, counting or not, with nothing heard."""
+        """The same neighbour, counting or not, of which nothing has arrived."""
         return dataclasses.replace(self, active=active, entry=entry, inbox={}, chain={})
 
     def rejects(self) -> NeighbourState:
@@ -111,7 +111,7 @@ class NeighbourState:
 
     def after(self, t: int, *, dropped: bool, remembered: int) -> NeighbourState:
         """Without what belongs to round t and before; `remembered`: for how many rounds it is known
-        what was said.
+        what was sent.
         """
         failed = 0 if self.round == t else self.failed
         return dataclasses.replace(

@@ -2,16 +2,16 @@
 
 Whatever carries the messages (Zenoh, a test) drives it:
 
-    t, wire = peer.begin()             # the local work of a round, and what to tell `peer.told`
+    t, wire = peer.begin()             # the local work of a round, and what to send to `recipients`
     peer.hear(name, t, wire)           # whatever arrives, in any order, however often
     peer.finish(silent)                # mix with what is there; on to the next round
 
 What a peer keeps is in one file of its own folder, written after the local work and after the
-mixing. A restarted peer says again what it said last, and neighbours keep what they said in the
+mixing. A restarted peer sends again what it sent last, and neighbours keep what they sent in the
 last two rounds: with "wait" a crash anywhere changes nothing.
 
 With "go-on" a neighbour that is silent counts with its last message for at most `staleness` rounds;
-then its edge is dropped. What was said is kept for `staleness` + 2 rounds, so that who comes back
+then its edge is dropped. What was sent is kept for `staleness` + 2 rounds, so that who comes back
 before that makes up for what it missed. After that either side asks to have the edge back from an
 agreed round on that neither has begun (`expect`, `agree`); in that round both send whole messages.
 A peer that fell too far behind jumps to the agreed round; it does not make up for the rounds in
@@ -42,8 +42,8 @@ class Peer(PeerRecord):
     """One peer, round by round."""
 
     def begin(self) -> tuple[int, bytes]:
-        """The local work of this round (once) and what to tell the neighbours in `told`: (round,
-        bytes).
+        """The local work of this round (once) and what to send to the neighbours in `recipients`:
+        (round, bytes).
         """
         assert not self.done
         if not self.begun:
@@ -57,13 +57,13 @@ class Peer(PeerRecord):
         entering = kept.entry == t or any(state.entry == t for state in self.states.values())
         done = self.worker.work(kept.state, (), t, sending=True, whole=entering)
         assert done.wire is not None
-        said = {r: w for r, w in self.outbox.items() if r > t - self.remembered}
+        outbox = {r: w for r, w in self.outbox.items() if r > t - self.remembered}
         self._keep(
             state=done.state,
             message=done.message,
-            outbox=said | {t: done.wire},
+            outbox=outbox | {t: done.wire},
             begun=True,
-            told=[name for name in self.states if self.awaited(name)],
+            recipients=[name for name in self.states if self.awaited(name)],
             gradients=done.gradients,
             scores=scores,
         )
@@ -117,11 +117,11 @@ class Peer(PeerRecord):
             self._finish()
 
     def _finish(self) -> None:
-        t, kept, near, states, heard = self.t, self.kept, [], {}, 0
+        t, kept, near, states, down = self.t, self.kept, [], {}, 0
         dropped = []
         for name, before in self.states.items():
             state, size = before.used(t)
-            heard += size
+            down += size
             if state.counts(t) and t - state.round > self.staleness:
                 dropped.append(name)
             elif state.counts(t):
@@ -130,10 +130,10 @@ class Peer(PeerRecord):
                 state = dataclasses.replace(state, message=())
             states[name] = state.after(t, dropped=name in dropped, remembered=self.remembered)
         bill = self.ledger.copy()
-        up = len(self.outbox[t]) * len(self.told)
-        bill.add(t, np.array([self.number]), up, heard, kept.gradients)
+        up = len(self.outbox[t]) * len(self.recipients)
+        bill.add(t, np.array([self.number]), up, down, kept.gradients)
         mixed = self._mixed(near or [(kept.message, 0.0)])
-        self._keep(state=mixed, neighbours=states, begun=False, told=[], t=t + 1, ledger=bill)
+        self._keep(state=mixed, neighbours=states, begun=False, recipients=[], t=t + 1, ledger=bill)
         for name in self.states:
             try:
                 self._open(name)  # a whole message may have waited for its turn
@@ -152,10 +152,10 @@ class Peer(PeerRecord):
         weights = np.array([w for _, w in near], worker.dtype)
         own = kept.message
         if compares_itself(worker.now(self.t)):
-            own = programs.message_of(self.method, kept.state.own)
+            own = programs.message_of(self.method, kept.state.method_state)
         pull = programs.pull(self.method, own, programs.stacked([m for m, _ in near]), weights)
         state = programs.absorb(worker.spec, worker.setting, self.t, kept.state, pull, kept.message)
-        if not bool(all_finite(state.own)):
+        if not bool(all_finite(state.method_state)):
             raise Diverged(self.method.title, self.t + 1, [self.number])
         return state
 
@@ -171,11 +171,11 @@ class Peer(PeerRecord):
     def models(self) -> dict[str, Vector]:
         """This peer's models as they are now, by view, as numpy arrays."""
         with self.worker.precision():
-            models = self.worker.models((), self.kept.state.own, self.t)
+            models = self.worker.models((), self.kept.state.method_state, self.t)
             return {view: v.map(np.asarray) for view, v in models.items()}
 
     def _scores(self) -> dict[str, float]:
-        return self.worker.scores((), self.kept.state.own, self.t)
+        return self.worker.scores((), self.kept.state.method_state, self.t)
 
     def export(self, folder: Path) -> list[Path]:
         """Write the models as safetensors files, one per view."""

@@ -46,9 +46,9 @@ class PeerKept:
     begun: bool = False
     finished: bool = False
     outbox: dict[int, bytes] = dataclasses.field(default_factory=dict)
-    """What it said in the last rounds."""
-    told: list[str] = dataclasses.field(default_factory=list)
-    """Who is told the message of this round."""
+    """Its messages of the last rounds, by round."""
+    recipients: list[str] = dataclasses.field(default_factory=list)
+    """Who gets the message of this round."""
     gradients: int = 0
     scores: dict[str, float] = dataclasses.field(default_factory=dict)
 
@@ -80,7 +80,7 @@ class PeerRecord:
         self.goes_on = plan.rules.on_missing == "go-on"
         self.staleness = plan.rules.staleness if self.goes_on else 0
         self.remembered = KEPT_ROUNDS + self.staleness
-        """For how many rounds it is known what was said."""
+        """For how many rounds messages are kept."""
         self._looked = 0.0
         with self.worker.precision():
             message = self.worker.first_message()
@@ -130,8 +130,8 @@ class PeerRecord:
         return self.kept.outbox
 
     @property
-    def told(self) -> list[str]:
-        return self.kept.told
+    def recipients(self) -> list[str]:
+        return self.kept.recipients
 
     @property
     def ledger(self) -> Ledger:
@@ -185,7 +185,7 @@ class PeerRecord:
         }
 
     def check_position(self, name: str, position: dict[str, Any]) -> None:
-        """Refuse a neighbour that has another plan, number or weight than this peer was told."""
+        """Refuse a neighbour that has another plan, number or weight than this peer has for it."""
         mine = self.neighbours[name]
         if position.get("plan") != self.plan.fingerprint:
             raise Rejected(f"{name} has another plan; all must have the same.")
@@ -245,7 +245,7 @@ class PeerRecord:
             later = state.entry if state.entry > entry else -1
             states[name] = state.begins(False, entry if name in agreed else later)
         was = self.t
-        self._keep(neighbours=states, t=entry, entry=entry, begun=False, told=[], outbox={})
+        self._keep(neighbours=states, t=entry, entry=entry, begun=False, recipients=[], outbox={})
         self.say(
             f"round {was}: {why}; going on with {', '.join(sorted(agreed))} from round {entry}."
         )

@@ -153,6 +153,12 @@ class Plan:
                 "training.held_out belongs to simulations; in a real federation a newcomer simply"
                 " joins a new plan."
             )
+        if not self.training.plain:
+            what = 'keep = "best"' if self.training.keep == "best" else "patience"
+            raise InvalidInput(
+                f"training.{what} belongs to simulations: in a real federation nobody sees the"
+                " validation data of all clients."
+            )
         if self.training.batch_schedule is not None and self.training.sampling == "full":
             raise InvalidInput(
                 "training.batch_schedule has no meaning with training.sampling = 'full'."

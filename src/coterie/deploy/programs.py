@@ -124,12 +124,12 @@ def merge(
     setting: Setting,
     t: Scalar,
     hub: HubState,
-    said: Sent | None,
+    broadcast: Sent | None,
     came: tuple[PyTree, Cohort],
 ) -> HubState:
     """The hub's turn in a star: messages, stacked in the order of the cohort."""
     now, (messages, cohort) = Round(spec, setting, t), came
-    return STAR.merge(now, hub, said, STAR.forward(now, hub, said, messages), cohort)
+    return STAR.merge(now, hub, broadcast, STAR.forward(now, hub, broadcast, messages), cohort)
 
 
 def stacked(trees: list[PyTree]) -> PyTree:

@@ -95,16 +95,18 @@ class Setup:
 
     def _message_shapes(self) -> PyTree:
         if self.star:
-            return STAR.message_shapes(self.now(0), self.first_broadcast(), self.client.own)
-        return jax.eval_shape(self.method.message, self.client.own)
+            return STAR.message_shapes(
+                self.now(0), self.first_broadcast(), self.client.method_state
+            )
+        return jax.eval_shape(self.method.message, self.client.method_state)
 
     def first_broadcast(self) -> PyTree:
         """Star: what the hub would say before the first round."""
-        return self.method.broadcast(self.hub.own, 0) if self.star else ()
+        return self.method.broadcast(self.hub.method_state, 0) if self.star else ()
 
     def first_message(self) -> PyTree:
         """Graph: what a client would say before the first round."""
-        return () if self.star else self.method.message(self.client.own)
+        return () if self.star else self.method.message(self.client.method_state)
 
     def now(self, t: Scalar) -> Round:
         return Round(self.spec, self.setting, t)

@@ -1,11 +1,11 @@
 """Newcomers: a model for a client that was not in training, from what the federation has learnt and
 from its own data. The federation stays as it is.
 
-Each method does it its own way, by the functions it trains with. In a star the newcomer hears what
-the hub says now and does its local rounds against it: for pFedMe steps towards prox(w), for lp-proj
-steps pulled to w̃ in the subspace; where there is one model for all it takes that model. On a graph
-it begins with its neighbours' mean (for graph-proj inside the subspace) and is pulled to their last
-messages while it trains.
+Each method does it its own way, by the functions it trains with. In a star the newcomer receives
+what the hub sends now and does its local rounds against it: for pFedMe steps towards prox(w), for
+lp-proj steps pulled to w̃ in the subspace; where there is one model for all it takes that model. On
+a graph it begins with its neighbours' mean (for graph-proj inside the subspace) and is pulled to
+their last messages while it trains.
 """
 
 from __future__ import annotations
@@ -147,8 +147,8 @@ def _offer(sim: Simulator, method: Any) -> Offer:
     """What the federation gives a newcomer now."""
     now, exchange = sim.now(), exchange_of(sim.method)
     row = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), sim.store.gather(np.zeros(1, int)))
-    said = exchange.speak(now, sim.hub_state)
-    received = exchange.hear(now, sim.hub_state, said, 0, row).received
+    broadcast = exchange.speak(now, sim.hub_state)
+    received = exchange.hear(now, sim.hub_state, broadcast, 0, row).received
     pool: Any = ()
     if sim.graph is not None:
         everyone = sim.store.gather(np.arange(sim.spec.clients))

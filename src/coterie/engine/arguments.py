@@ -34,6 +34,7 @@ __all__ = [
     "as_seeds",
     "as_training",
     "check_batch",
+    "check_training",
 ]
 
 
@@ -135,6 +136,19 @@ def check_batch(training: Training, federation: Federation) -> None:
             f"training.batch_size is {training.batch_size}, but must be at most {most}: batches of"
             " more samples do not fit into the memory of this machine."
         )
+
+
+def check_training(training: Training, federation: Federation) -> None:
+    """Refuse options of a run that this federation cannot have."""
+    check_batch(training, federation)
+    members, _ = training.hold_out(federation)
+    if training.plain or federation.validation.sizes[members].any():
+        return
+    what = 'keep is "best"' if training.keep == "best" else f"patience is {training.patience}"
+    raise InvalidInput(
+        f"training.{what}, but {federation.name!r} has no validation data to tell the best round"
+        " by; give it a validation share > 0."
+    )
 
 
 def _memory() -> int:

@@ -65,9 +65,9 @@ def _scores(
     start, size = held.start[client], held.size[client]
 
     def tile(i: Any, sums: Any) -> Any:
-        place = i * TILE + jnp.arange(TILE)
-        real = place < size
-        rows = start + jnp.clip(place, 0, jnp.maximum(size - 1, 0))
+        index = i * TILE + jnp.arange(TILE)
+        real = index < size
+        rows = start + jnp.clip(index, 0, jnp.maximum(size - 1, 0))
         x, y = held.x[rows], held.y[rows]
         out = []
         for model in models:
@@ -104,11 +104,11 @@ def _chunk(
     t: Any,
 ) -> tuple[Any, Any]:
     now, exchange = Round(spec, setting, t), exchange_of(setting.method)
-    said = exchange.speak(now, hub)
+    broadcast = exchange.speak(now, hub)
 
     def one(client: Any, row: ClientState) -> tuple[Any, Any]:
-        received = exchange.hear(now, hub, said, client, row).received
-        models = setting.method.models(received, row.own, now.objective(client))
+        received = exchange.hear(now, hub, broadcast, client, row).received
+        models = setting.method.models(received, row.method_state, now.objective(client))
         views = [models[view] for view in setting.method.model_views]
         return _scores(spec.learner, views, held, client)
 

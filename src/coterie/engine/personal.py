@@ -48,7 +48,9 @@ def adapts_on_data(simulator: Simulator) -> bool:
         def models(row: ClientState, hub: HubState) -> dict[str, Vector]:
             said = simulator.exchange.speak(now, hub)
             heard = simulator.exchange.hear(now, hub, said, client, row)
-            found: dict[str, Vector] = simulator.method.models(heard.received, row.own, blind)
+            found: dict[str, Vector] = simulator.method.models(
+                heard.received, row.method_state, blind
+            )
             return found
 
         try:
@@ -69,7 +71,9 @@ def _chunk(
 
     def one(client: Any, row: ClientState) -> dict[str, Vector]:
         received = exchange.hear(now, hub, said, client, row).received
-        found: dict[str, Vector] = setting.method.models(received, row.own, now.objective(client))
+        found: dict[str, Vector] = setting.method.models(
+            received, row.method_state, now.objective(client)
+        )
         return found
 
     return jax.vmap(one)(*some)

@@ -1,4 +1,4 @@
-"""The slow simulator: a second telling of every round, one client after the other, in plain Python.
+"""The slow simulator: every round a second time, one client after the other, in plain Python.
 
 For debugging, and what the fast one is tested against. It shares methods, channels and randomness
 with `Simulator`, and nothing else: no `vmap` over clients, no program that spans rounds, no padded
@@ -69,7 +69,9 @@ class Reference(Slow):
     def _local(self, k: int, received: PyTree) -> Step:
         lies = self.attack is not None and self.attack.on_data and bool(self.attack.active(self.t))
         y = self.lied_y if lies else self.y
-        step: Step = local_of_one(self.method, received, self.own[k], self._objective(k, y))
+        step: Step = local_of_one(
+            self.method, received, self.method_states[k], self._objective(k, y)
+        )
         if not self.malicious[k] and not finite((step.message, step.state)):
             self._diverged([k])
         return step
@@ -86,7 +88,7 @@ class Reference(Slow):
     def _lonely_round(self) -> None:
         for k in self._trainers(self.sampled()):
             step = self._local(k, ())
-            self.own[k] = step.state
+            self.method_states[k] = step.state
             self.ledger.add(self.t, np.array([k]), 0, 0, int(step.gradients))
 
     def _pooled_round(self) -> None:
@@ -118,21 +120,21 @@ class Reference(Slow):
                 out = Outgoing(method.broadcast(self.hub, k), key=down_key(self.seed, t, k), t=t)
                 received, down[k] = self.down[k].carry(out)
             step, up = self._local(k, received), 0
-            messages[k], self.own[k] = step.message, step.state
+            messages[k], self.method_states[k] = step.message, step.state
             if k in sampled and bool(step.sent):
                 near = method.reference(received, step.message)
                 out = Outgoing(step.message, near, up_key(self.seed, t, k), t)
                 messages[k], up = self.up[k].carry(out)
             self.ledger.add(t, np.array([k]), up, down[k], int(step.gradients))
-        told = [messages[k] for k in sampled]
+        arrived = [messages[k] for k in sampled]
         if not method.addressed and not self.down[0].sender.kind.passes:
-            told = [self._ahead(message, arrived_down) for message in told]
-        told, members = self._heard(told, sampled)
+            arrived = [self._ahead(message, arrived_down) for message in arrived]
+        arrived, members = self._arriving(arrived, sampled)
         if members:
             sizes = self.federation.train.sizes
             weights = [float(sizes[k]) if method.by_samples else 1.0 for k in members]
             counted = Cohort(jnp.array(members), jnp.array(weights, self.dtype))
-            self.hub = method.merge(self.hub, stack(told), counted, t)
+            self.hub = method.merge(self.hub, stack(arrived), counted, t)
         if not finite(self.hub):
             self._diverged([])
 
@@ -143,28 +145,30 @@ class Reference(Slow):
         wire = self.down[0]
         if wire.sender.kind.passes:
             return dict.fromkeys(trainers, size)
-        self.said += size
+        self.broadcast_bytes += size
         whole = len(wire.sender.resend())
-        bill = {k: min(self.said - self.heard[k], whole) for k in trainers}
+        bill = {k: min(self.broadcast_bytes - self.received_bytes[k], whole) for k in trainers}
         for k in trainers:
-            self.heard[k] = self.said
+            self.received_bytes[k] = self.broadcast_bytes
         return bill
 
     def _ahead(self, message: PyTree, arrived: PyTree) -> PyTree:
         """A message as if its client had begun from what the hub has."""
         if not self.method.begins_from_received:
             return message
-        said = self.method.reference(self.method.broadcast(self.hub, 0), message)
+        at_hub = self.method.reference(self.method.broadcast(self.hub, 0), message)
         got = self.method.reference(arrived, message)
-        return jax.tree.map(lambda m, a, b: m + (a - b), message, said, got)
+        return jax.tree.map(lambda m, a, b: m + (a - b), message, at_hub, got)
 
-    def _heard(self, messages: list[PyTree], clients: list[int]) -> tuple[list[PyTree], list[int]]:
-        """What is heard of these clients: what they said or lies, without what is not finite."""
+    def _arriving(
+        self, messages: list[PyTree], clients: list[int]
+    ) -> tuple[list[PyTree], list[int]]:
+        """What arrives of these clients: their messages or lies, without what is not finite."""
         if self.attack is None or not messages:
             return messages, clients
         lie = jnp.asarray(self.malicious[clients])
-        told = self.attack.apply(stack(messages), lie, self.seed, self.t)
-        each = [jax.tree.map(lambda leaf: leaf[i], told) for i in range(len(clients))]  # noqa: B023
+        arrived = self.attack.apply(stack(messages), lie, self.seed, self.t)
+        each = [jax.tree.map(lambda leaf: leaf[i], arrived) for i in range(len(clients))]  # noqa: B023
         kept = [(m, k) for m, k in zip(each, clients, strict=True) if finite(m)]
         return [m for m, _ in kept], [k for _, k in kept]
 
@@ -173,23 +177,23 @@ class Reference(Slow):
         messages, gradients, up = {}, {}, {}
         for k in sampled:
             step = self._local(k, ())
-            self.own[k], gradients[k] = step.state, int(step.gradients)
+            self.method_states[k], gradients[k] = step.state, int(step.gradients)
             out = Outgoing(step.message, key=up_key(self.seed, t, k), t=t)
             messages[k], up[k] = self.up[k].carry(out)
-        heard = self._neighbourhood(messages)
+        pool = self._neighbourhood(messages)
         itself = self.channel.cyclic and not method.hub_between
         pulls = {}
         for k in sampled:
-            own = method.message(self.own[k]) if itself else messages[k]
-            pulls[k] = self._pull(k, own, heard)
+            own = method.message(self.method_states[k]) if itself else messages[k]
+            pulls[k] = self._pull(k, own, pool)
         for k in sampled:
             (pull, total), down = pulls[k], 0
             if method.hub_between:
                 near, key = method.own_pull(messages[k]), down_key(self.seed, t, k)
                 pull, down = self.down[k].carry(Outgoing(pull, near, key, t, total))
                 self.up[k].follow(method.moved(messages[k], pull, t))
-            self.own[k] = method.absorb(self.own[k], pull, t)
-            if not self.malicious[k] and not finite(self.own[k]):
+            self.method_states[k] = method.absorb(self.method_states[k], pull, t)
+            if not self.malicious[k] and not finite(self.method_states[k]):
                 self._diverged([k])
             if method.hub_between:
                 self.ledger.add(t, np.array([k]), up[k], down, gradients[k])
@@ -204,31 +208,29 @@ class Reference(Slow):
             self.ledger.add(self.t, np.array([k]), up[k] * len(near), down, gradients[k])
 
     def _neighbourhood(self, messages: dict[int, PyTree]) -> dict[int, PyTree]:
-        """What is heard of each client: what it sent, what it sent last (where that counts), or a
-        lie.
-        """
-        said = list(messages)
-        told, kept = self._heard([messages[k] for k in said], said)
-        heard = dict(zip(kept, told, strict=True))
+        """The pool, by client: what it sent, what it sent last (where that counts), or a lie."""
+        senders = list(messages)
+        arrived, kept = self._arriving([messages[k] for k in senders], senders)
+        pool = dict(zip(kept, arrived, strict=True))
         if not self.method.hears_all:
-            return heard
-        for k in sorted(set(range(self.n)) - set(said)):
+            return pool
+        for k in sorted(set(range(self.n)) - set(senders)):
             wire = self.up[k]
-            last = self.method.message(self.own[k])
+            last = self.method.message(self.method_states[k])
             if wire.sender.kind.copies:
                 last = link.shaped(wire.receiver.public.copy, last)
             if self.attack is not None and self.malicious[k]:
-                seen = stack([messages[m] for m in said]), jnp.asarray(self.malicious[said])
+                seen = stack([messages[m] for m in senders]), jnp.asarray(self.malicious[senders])
                 last = self.attack.stale(last, k, seen, self.seed, self.t)
             if finite(last):
-                heard[k] = last
-        return heard
+                pool[k] = last
+        return pool
 
-    def _pull(self, k: int, own: PyTree, heard: dict[int, PyTree]) -> tuple[PyTree, Any]:
-        """The pull of a client's neighbours that were heard of, and the sum of their weights."""
+    def _pull(self, k: int, own: PyTree, pool: dict[int, PyTree]) -> tuple[PyTree, Any]:
+        """The pull of a client's neighbours in the pool, and the sum of their weights."""
         assert self.graph is not None
         ties = zip(*self.graph.neighbours(k), strict=True)
-        near = [(heard[int(l)], weight) for l, weight in ties if int(l) in heard]
+        near = [(pool[int(l)], weight) for l, weight in ties if int(l) in pool]
         near = near or [(own, 0.0)]  # nobody pulls: a neighbour with weight 0
         weights = jnp.array([weight for _, weight in near], self.dtype)
         return self.method.pull(own, stack([m for m, _ in near]), weights), weights.sum()

@@ -26,8 +26,8 @@ class Roll:
         """The roll of a run."""
         return cls(federation, *training.hold_out(federation))
 
-    def place(self, client: int) -> int:
-        """Where a client stands among those that train."""
+    def index_of(self, client: int) -> int:
+        """A client's index among those that train."""
         if not 0 <= client < self.everybody.clients:
             raise InvalidInput(
                 f"client is {client}, but must be from 0 to {self.everybody.clients - 1}."

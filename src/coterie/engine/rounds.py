@@ -28,15 +28,15 @@ def one_round(spec: Spec, setting: Setting, state: State, who: Who, t: Scalar) -
     """One communication round for the clients `who.ids`, whose states `state.rows` are."""
     now = Round(spec, setting.poisoned(t), t)
     exchange = exchange_of(setting.method)
-    said = exchange.speak(now, state.hub)
+    broadcast = exchange.speak(now, state.hub)
 
     def turn(client: Scalar, row: ClientState, sending: Any = True) -> PyTree:
-        heard = exchange.hear(now, state.hub, said, client, row)
+        heard = exchange.hear(now, state.hub, broadcast, client, row)
         return exchange.turn(now, client, row, heard, sending)._replace(sent=None, dropped=None)
 
     turns = clients(now, turn, who, state.rows)
     turns = turns._replace(finite=honest(now, turns.finite, who.ids))
-    closed = exchange.close(now, state, said, turns, who)
+    closed = exchange.close(now, state, broadcast, turns, who)
     log = Log(
         who.ids,
         turns.gradients,
@@ -44,7 +44,7 @@ def one_round(spec: Spec, setting: Setting, state: State, who: Who, t: Scalar) -
         closed.finite,
         turns.up,
         closed.down,
-        all_finite(closed.hub.own),
+        all_finite(closed.hub.method_state),
         closed.unsent,
     )
     return State(closed.hub, closed.rows), log

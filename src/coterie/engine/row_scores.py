@@ -48,14 +48,14 @@ def _score_tiles(
     t: Any,
 ) -> Any:
     now, exchange, method = Round(spec, setting, t), exchange_of(setting.method), setting.method
-    said = exchange.speak(now, hub)
+    broadcast = exchange.speak(now, hub)
 
     def one(tile: _Tiles, row: ClientState) -> Any:
         client, learner = tile.client, spec.learner
-        received = exchange.hear(now, hub, said, client, row).received
-        models = method.models(received, row.own, now.objective(client))
-        place = jnp.minimum(tile.first + jnp.arange(TILE), held.size[client] - 1)
-        x, y = held.x[held.start[client] + place], held.y[held.start[client] + place]
+        received = exchange.hear(now, hub, broadcast, client, row).received
+        models = method.models(received, row.method_state, now.objective(client))
+        index = jnp.minimum(tile.first + jnp.arange(TILE), held.size[client] - 1)
+        x, y = held.x[held.start[client] + index], held.y[held.start[client] + index]
         scores = lambda model: learner.sample_scores(learner.apply(model.tree, x), y)
         return jnp.stack([scores(models[view]) for view in method.model_views])
 

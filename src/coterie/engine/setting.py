@@ -49,8 +49,8 @@ class Data(NamedTuple):
     own data only.
     """
 
-    def place(self, client: Scalar) -> Scalar:
-        """Where a client stands in these arrays."""
+    def index_of(self, client: Scalar) -> Scalar:
+        """A client's index in these arrays."""
         return client if self.first is None else client - self.first
 
 
@@ -84,20 +84,20 @@ class Setting(NamedTuple):
 
 
 class HubState(NamedTuple):
-    """What is kept in the middle: the method's state, and the link by which the hub is heard (()
-    unless that is compressed).
+    """What is kept at the hub: the method's state, and the link of its broadcasts (() unless they
+    are compressed).
     """
 
-    own: PyTree
+    method_state: PyTree
     link: PyTree = ()
 
 
 class ClientState(NamedTuple):
     """What is kept for one client: the method's state, its link up, and its link down where the hub
-    tells each client something of its own.
+    sends each client something of its own.
     """
 
-    own: PyTree
+    method_state: PyTree
     up: PyTree = ()
     down: PyTree = ()
 
@@ -117,12 +117,12 @@ class Who(NamedTuple):
     ids: Array
     """The clients that train, in increasing order."""
     senders: Array | None = None
-    """The places in `ids` of those that send; None: all."""
+    """The indices in `ids` of those that send; None: all."""
     pool: Array | None = None
     """Graph: the clients whose last messages count, sorted, `ids` among them; None: just `ids`."""
 
     counted: Array | None = None
-    """Star: the places among those that send whose messages count; None: all."""
+    """Star: the indices among those that send whose messages count; None: all."""
 
     @property
     def members(self) -> Array:
@@ -185,13 +185,14 @@ class Round(NamedTuple):
 
     def objective(self, client: Scalar) -> Objective:
         """f_k in this round, as a deployed client would build it from its own data."""
-        data, seed, place = self.setting.data, self.setting.seed, self.setting.data.place(client)
+        data, seed = self.setting.data, self.setting.seed
+        index = data.index_of(client)
         return Objective(
             learner=self.spec.learner,
             x=data.x,
             y=data.y,
-            start=data.start[place],
-            size=data.size[place],
+            start=data.start[index],
+            size=data.size[index],
             key=per_client(randomness.role_key(seed, Role.BATCH), self.t, client),
             private_key=per_client(randomness.role_key(seed, Role.METHOD), self.t, client),
             t=self.t,

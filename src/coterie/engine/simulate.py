@@ -25,6 +25,7 @@ from coterie.core.ledger import Ledger
 from coterie.core.vector import Vector
 from coterie.coupling.graph import Graph
 from coterie.data.federation import Federation
+from coterie.engine.keeper import Keeper
 from coterie.engine.simulator import Simulator
 from coterie.engine.snapshot import Snapshot
 from coterie.engine.training import Training
@@ -52,6 +53,14 @@ class Result:
     """The `Simulator`; of a slow run its `Reference`."""
     collapsed: str | None = None
     collapsed_at: int | None = None
+    kept: int | None = None
+    """The round that counts, where that need not be the last (`training.keep`)."""
+
+    @property
+    def counted(self) -> Snapshot:
+        """The evaluation of the round that counts."""
+        found = [s for s in self.snapshots if s.round == self.kept]
+        return found[0] if found else self.snapshots[-1]
 
     @property
     def rounds(self) -> list[int]:
@@ -62,8 +71,8 @@ class Result:
         return np.array([np.nanmean(s.scores[split].score[view]) for s in self.snapshots])
 
     def client_scores(self, split: str = "test", view: int = 0) -> NDArray[np.float64]:
-        """Score of every client after the last round."""
-        return self.snapshots[-1].scores[split].score[view]
+        """Score of every client after the round that counts (the last, unless asked otherwise)."""
+        return self.counted.scores[split].score[view]
 
     def personal(self, client: int) -> Vector:
         """The model this client predicts with."""
@@ -73,23 +82,31 @@ class Result:
 Progress = Callable[[Simulator, Snapshot | None], None]
 
 
-def drive(simulator: Any, progress: Progress | None = None) -> Iterator[Snapshot]:
+def drive(
+    simulator: Any, progress: Progress | None = None, keeper: Keeper | None = None
+) -> Iterator[Snapshot]:
     """Run a `Simulator` (or a `Reference`) to the end, giving a snapshot at every evaluation (the
     first before any round, unless resumed).
+
+    The keeper says whether to stop early. Whoever gives one brings back the round that counts with
+    its `finish`.
     """
     options = simulator.training
+    keeper = keeper or Keeper(options)
     if simulator.t == 0:
         first = simulator.evaluate()
+        keeper.look(first, simulator)
         if progress:
             progress(simulator, first)
         yield first
-    while simulator.t < options.rounds:
+    while simulator.t < options.rounds and not keeper.stopped:
         target = min(options.rounds, (simulator.t // options.eval_every + 1) * options.eval_every)
         while simulator.t < target:
             simulator.advance(target - simulator.t)
             if progress:
                 progress(simulator, None)
         snapshot = simulator.evaluate()
+        keeper.look(snapshot, simulator)
         if progress:
             progress(simulator, snapshot)
         yield snapshot
@@ -121,9 +138,11 @@ def simulate(
         simulator = Simulator(
             method, federation, model, options, graph, channel=channel, attack=attack
         )
+        keeper = Keeper(options)
         try:
-            for snapshot in drive(simulator, progress):
+            for snapshot in drive(simulator, progress, keeper):
                 snapshots.append(snapshot)
+            add_newcomers(snapshots, keeper.finish(simulator))
         except Diverged as error:
             if not keep_collapsed:
                 raise
@@ -140,4 +159,12 @@ def simulate(
         simulator,
         collapsed,
         collapsed_at,
+        keeper.round if keeper.keeps and not collapsed else None,
     )
+
+
+def add_newcomers(snapshots: list[Snapshot], found: Snapshot | None) -> None:
+    """Put newcomers' scores to the evaluation of the round that they adapted from."""
+    if found is not None:
+        counted = next(s for s in snapshots if s.round == found.round)
+        counted.scores |= found.scores

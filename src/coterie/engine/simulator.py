@@ -36,7 +36,7 @@ from coterie.engine.arguments import (
     as_method,
     as_model,
     as_training,
-    check_batch,
+    check_training,
 )
 from coterie.engine.check import check
 from coterie.engine.evaluate import Scores, evaluate, to_device
@@ -85,7 +85,7 @@ class Simulator:
         asked, federation, model = as_method(method), as_federation(federation), as_model(model)
         training, graph, attack = as_training(training), as_graph(graph), as_attack(attack)
         channel = as_channel(channel)
-        check_batch(training, federation)
+        check_training(training, federation)
         self.training, self.everybody, self.attack = training, federation, attack
         self.roll = Roll.call(federation, training)
         self.members, self.held_out = self.roll.members, self.roll.held_out
@@ -142,8 +142,9 @@ class Simulator:
         """Messages with NaN or infinity so far, which counted as not sent (malicious clients'
         only).
         """
-        self.dirty = np.zeros(fed.clients, bool)
-        self.hearing = BroadcastAccount(fed.clients)
+        self.dirty, self.touched = np.zeros((2, fed.clients), bool)
+        """Who trained since the last checkpoint, and who ever did."""
+        self.broadcasts = BroadcastAccount(fed.clients)
         self._seconds_per_round = 0.0
 
     def now(self) -> Round:
@@ -161,7 +162,7 @@ class Simulator:
     @property
     def hub(self) -> Any:
         """What the method keeps at its hub."""
-        return self.hub_state.own
+        return self.hub_state.method_state
 
     def conditions(self) -> list[Condition]:
         """The step-size conditions of the method on this problem."""
@@ -285,6 +286,7 @@ class Simulator:
             self.ledger.add(self.t, who, bill.up, bill.down, bill.gradients)
             self.unsent += int(log.unsent.sum())
             self.dirty[log.ids] = not self.pooled
+            self.touched[log.ids] |= not self.pooled
             self.t += 1
 
     @cached_property
@@ -294,7 +296,7 @@ class Simulator:
         whole = 0 if link == () else size_of((link.public.copy, link.public.shared)) + HEADER
         row = size_of((train.x[:1].astype(self.training.precision), train.y[:1]))
         return Accounts(
-            self.hearing,
+            self.broadcasts,
             whole,
             graph.degrees if graph is not None else None,
             (graph.weights > 0).astype(np.int64) if graph is not None else None,
@@ -313,8 +315,8 @@ class Simulator:
         with self.precision():
             leaves = jax.tree.leaves(self.hub_state)
             hub = {f"{i:04d}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
-            if self.hearing.said:
-                hub |= {"heard": self.hearing.heard, "said": np.array(self.hearing.said)}
+            if self.broadcasts.total:
+                hub |= {"heard": self.broadcasts.received, "said": np.array(self.broadcasts.total)}
             rows = [(clients.astype(np.int64), self.store.packed(clients))]
         self.dirty[clients] = False
         return Saved(self.t, hub, self.ledger.totals(), rows)
@@ -323,13 +325,14 @@ class Simulator:
         """Go on from there; on a simulator that has not run yet."""
         with self.precision():
             if "heard" in saved.hub:
-                self.hearing.heard = saved.hub["heard"]
-                self.hearing.said = int(saved.hub["said"].item())
+                self.broadcasts.received = saved.hub["heard"]
+                self.broadcasts.total = int(saved.hub["said"].item())
             leaves, structure = jax.tree.flatten(self.hub_state)
             kept = [jnp.asarray(saved.hub[f"{i:04d}"]) for i in range(len(leaves))]
             self.hub_state = jax.tree.unflatten(structure, kept)
             for ids, packed in saved.rows:
                 self.store.load(ids, packed)
+                self.touched[ids] = True
         self.t = saved.t
         self.ledger.carry_on(saved.totals)
 
@@ -348,15 +351,18 @@ class Simulator:
             scores = {name: blank(found) for name, found in scores.items()}
         if len(self.held_out):
             scores = {name: self.roll.among_all(s, self.members) for name, s in scores.items()}
-            if self.t >= self.training.rounds and len(self.everybody.test):
-                scores["newcomers"] = self.roll.among_all(self._newcomers(), self.held_out)
+            ended = self.training.plain and self.t >= self.training.rounds
+            if ended and len(self.everybody.test):
+                scores["newcomers"] = self.newcomers()
         return Snapshot(self.t, scores, **self.ledger.totals())
 
-    def _newcomers(self) -> Scores:
+    def newcomers(self) -> Scores:
+        """What held-out clients reach when they adapt from here."""
         from coterie.engine.adapt import adapt  # it needs a simulator
 
-        newcomers = self.everybody.subset(self.held_out)
-        return adapt(self, newcomers, rounds=self.training.adapt_rounds).scores
+        out = self.everybody.subset(self.held_out)
+        found = adapt(self, out, rounds=self.training.adapt_rounds).scores
+        return self.roll.among_all(found, self.held_out)
 
     def scored(self, split: str) -> NDArray[np.int64]:
         """How many samples of each client a split's scores are over; 0 for those that have none
@@ -364,13 +370,13 @@ class Simulator:
         """
         return self.roll.scored(split, self.malicious)
 
-    def place(self, client: int) -> int:
+    def index_of(self, client: int) -> int:
         """Where a client stands among those that train."""
-        return self.roll.place(client)
+        return self.roll.index_of(client)
 
     def models(self, client: int) -> dict[str, Vector]:
         """The models of one client, by view, as numpy arrays."""
-        client = self.place(client)
+        client = self.index_of(client)
         with self.precision():
             rows = self.store.gather(np.array([client]))
             models = self._models(client, jax.tree.map(lambda leaf: leaf[0], rows))
@@ -378,10 +384,10 @@ class Simulator:
 
     def _models(self, client: Any, row: ClientState) -> dict[str, Vector]:
         now = self.now()
-        said = self.exchange.speak(now, self.hub_state)
-        heard = self.exchange.hear(now, self.hub_state, said, client, row)
+        broadcast = self.exchange.speak(now, self.hub_state)
+        heard = self.exchange.hear(now, self.hub_state, broadcast, client, row)
         models: dict[str, Vector] = self.method.models(
-            heard.received, row.own, now.objective(client)
+            heard.received, row.method_state, now.objective(client)
         )
         return models
 

@@ -111,6 +111,11 @@ class Slow:
                 f"training.held_out is {training.held_out}, but must be 0: the slow simulator has"
                 " no newcomers."
             )
+        if not training.plain:
+            raise InvalidInput(
+                f"training.keep is {training.keep!r} and training.patience {training.patience}, but"
+                " the slow simulator runs all rounds and keeps the last; leave them out."
+            )
         self.training, self.federation, self.seed, self.attack = (
             training,
             federation,
@@ -163,7 +168,7 @@ class Slow:
                 y[rows] = self.attack.poisoned(y[rows], fed.classes, rng)
             self.lied_y = jnp.asarray(y)
         self.l2 = jnp.asarray(model.l2, self.dtype)
-        self.own = [self.method.client_init(self.template) for _ in range(self.n)]
+        self.method_states = [self.method.client_init(self.template) for _ in range(self.n)]
         self.hub: Any = ()
         if isinstance(asked, StarMethod | PooledMethod):
             self.hub = self.method.hub_init(self.template)
@@ -175,26 +180,26 @@ class Slow:
         return jnp.asarray(split.x.astype(self.dtype)), jnp.asarray(y)
 
     def _open_wires(self) -> None:
-        """A wire up for every client; one down for all, or for each where each is told its own."""
+        """A wire up for every client; one down for all, or for each where each gets its own."""
         method, channel = self.method, self.channel
         wires = lambda kind, channel, first: [Wire(kind, channel, first) for _ in range(self.n)]
         self.down: list[Wire] = []
         if isinstance(method, StarMethod):
-            said = method.broadcast(self.hub, 0)
+            broadcast = method.broadcast(self.hub, 0)
             objective = self._objective(0, self.y)
-            local = lambda: method.local(said, self.own[0], objective).message
+            local = lambda: method.local(broadcast, self.method_states[0], objective).message
             nothing = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(local))
             self.up = wires(link.star_up(channel), channel, nothing)
-            self.down = wires(link.star_down(channel), channel.downward(), said)
+            self.down = wires(link.star_down(channel), channel.downward(), broadcast)
             if not method.addressed:
                 self.down = self.down[:1]
         elif isinstance(method, GraphMethod):
-            message = method.message(self.own[0])
+            message = method.message(self.method_states[0])
             self.up = wires(link.graph_up(channel), channel, message)
             silent = jax.tree.map(lambda leaf: -leaf, method.own_pull(message))
             if method.hub_between:
                 self.down = wires(link.graph_down(channel), channel.downward(), silent)
-        self.said, self.heard = 0, [0] * self.n
+        self.broadcast_bytes, self.received_bytes = 0, [0] * self.n
 
     def _objective(self, k: int, y: Any) -> Objective:
         train, keys = self.federation.train, lambda role: role_key(self.seed, role)
@@ -233,7 +238,7 @@ class Slow:
                 out = Outgoing(self.method.broadcast(self.hub, client), key=key, t=self.t)
                 received = wire.peek(out)
             objective = self._objective(client, self.y)
-            models = self.method.models(received, self.own[client], objective)
+            models = self.method.models(received, self.method_states[client], objective)
             return {view: v.map(np.asarray) for view, v in models.items()}
 
     def all_models(self, view: str | None = None) -> Vector:

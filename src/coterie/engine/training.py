@@ -43,6 +43,19 @@ class Training(Options):
     batch_schedule: Number | None = option(
         None, "samples that count in a batch of round t, at most batch_size", symbol="D_t", low=1
     )
+    keep: str = option(
+        "last",
+        "which round counts: the last, or the one that is best on validation data (its models are"
+        " evaluated, exported and reported; keeps a second copy of all clients' states, in memory"
+        ' or, with the store "file", in the run\'s folder)',
+        choices=("last", "best"),
+    )
+    patience: int | None = option(
+        None,
+        "evaluations without a better one on validation data after which training stops; nothing:"
+        " all rounds",
+        low=1,
+    )
     eval_every: int = option(10, "rounds between evaluations of all clients", low=1)
     seed: int = option(0, "of initial model, cohorts, batches", low=0, high=2**31 - 1)
     precision: str = option("float32", "of models and data", choices=("float32", "float64"))
@@ -66,6 +79,11 @@ class Training(Options):
         "rounds between checkpoints (rounded up to an evaluation); nothing: about every 10 seconds",
         low=1,
     )
+
+    @property
+    def plain(self) -> bool:
+        """Whether the last of all rounds counts, whatever validation data say."""
+        return self.keep == "last" and self.patience is None
 
     def unused(self) -> dict[str, str]:
         return {"batch_size": 'training.sampling is "full"'} if self.sampling == "full" else {}

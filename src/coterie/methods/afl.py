@@ -67,7 +67,7 @@ class AFL(Averaging, LocalSGD):
     β             beta (1 in the paper)
     ============  ================================================
 
-    λ starts uniform, belongs to clients by number and not by their place in the cohort, and is
+    λ starts uniform, belongs to clients by number and not by their index in the cohort, and is
     projected in the Euclidean sense, not just normalised. ℓ_k is taken on the batch of the first
     local step, whose gradient contains it, so no gradient is counted for it. When everybody in S
     has λ_k = 0 they count alike. Clients are sampled uniformly; w is the last one, where the paper

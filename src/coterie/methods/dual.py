@@ -72,11 +72,11 @@ def ascend(
     most, outputs = alpha.shape
     n = objective.size
     classify = objective.learner.task == "classification"
-    places = jnp.arange(most)
+    samples = jnp.arange(most)
     if objective.learner.sampling == "full":
-        orders = jnp.broadcast_to(places, (passes, most))
+        orders = jnp.broadcast_to(samples, (passes, most))
     else:
-        orders = jax.vmap(lambda i: permute(jax.random.fold_in(key, i), places, n))(
+        orders = jax.vmap(lambda i: permute(jax.random.fold_in(key, i), samples, n))(
             jnp.arange(passes)
         )
 

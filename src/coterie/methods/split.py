@@ -22,7 +22,7 @@ from coterie.models.objective import Objective
 
 
 def _word(key: Any) -> str:
-    """One step of a path into a pytree, as plain text: a dictionary's key, a field's name, a place
+    """One step of a path into a pytree, as plain text: a dictionary's key, a field's name, an index
     in a list.
     """
     for attribute in ("key", "name", "idx"):

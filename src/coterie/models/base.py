@@ -79,7 +79,7 @@ class Model:
         try:
             parameters = jax.eval_shape(self.init, jax.random.key(0))
         except Exception as error:
-            raise InvalidInput(f"{who} cannot be initialised ({_said(error)}).") from error
+            raise InvalidInput(f"{who} cannot be initialised ({_reason(error)}).") from error
         leaves = jax.tree_util.tree_leaves_with_path(parameters)
         if not sum(leaf.size for _, leaf in leaves):
             raise InvalidInput(f"{who} has no parameters, so there is nothing to train.")
@@ -94,7 +94,7 @@ class Model:
             found = jax.eval_shape(self.apply, parameters, two)
         except Exception as error:
             raise InvalidInput(
-                f"{who} fails on inputs of shape {two.shape} ({_said(error)})."
+                f"{who} fails on inputs of shape {two.shape} ({_reason(error)})."
             ) from error
         wanted = (outputs, 2) if self.class_major else (2, outputs)
         if not isinstance(found, jax.ShapeDtypeStruct):
@@ -126,7 +126,7 @@ class Model:
         return out.T if self.class_major else out
 
 
-def _said(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     """What an error of somebody else's code says, in one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0].rstrip(".:") if lines else type(error).__name__

@@ -135,9 +135,9 @@ class Objective:
             real = slots < self._count
         else:
             per_epoch = self.steps_per_epoch
-            place = (step % per_epoch) * self._count + slots
-            index = permute(jax.random.fold_in(self.key, step // per_epoch), place, self.size)
-            real = (slots < self._count) & (place < self.size)
+            in_epoch = (step % per_epoch) * self._count + slots
+            index = permute(jax.random.fold_in(self.key, step // per_epoch), in_epoch, self.size)
+            real = (slots < self._count) & (in_epoch < self.size)
         rows = self.start + jnp.clip(index, 0, self.size - 1)
         return Batch(self.x[rows], self.y[rows], real.astype(self.x.dtype), step)
 

@@ -51,10 +51,10 @@ class Forecast:
 
     def after(self, rounds: Any) -> Array:
         """Seconds until so many rounds are over (0 rounds: 0)."""
-        place = np.searchsorted(
+        index = np.searchsorted(
             self.rounds, np.asarray(rounds)
         )  # rounds are counted from 0, so `rounds` of them end before number `rounds`
-        return np.concatenate([[0.0], self.seconds])[place]
+        return np.concatenate([[0.0], self.seconds])[index]
 
     def to_target(self, rounds: Any, scores: Any, target: float) -> float | None:
         """Seconds until the scores, measured after these rounds, first reach the target; None:

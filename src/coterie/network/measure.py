@@ -24,15 +24,15 @@ def measure_gradient_seconds(simulator: Simulator, *, client: int = 0, repeats: 
     """Seconds per mini-batch gradient of one client alone on this machine: the median of several
     rounds of local work, compiled beforehand.
     """
-    method, place = simulator.method, simulator.place(client)
+    method, index = simulator.method, simulator.index_of(client)
     with simulator.precision():
-        rows = simulator.store.gather(np.array([place]))
+        rows = simulator.store.gather(np.array([index]))
         row: ClientState = jax.tree.map(lambda leaf: leaf[0], rows)
-        received = method.broadcast(simulator.hub, place) if isinstance(method, StarMethod) else ()
+        received = method.broadcast(simulator.hub, index) if isinstance(method, StarMethod) else ()
         spent, gradients = [], 1
         for t in range(repeats + 1):
             begun = time.perf_counter()
-            out = _local(simulator.spec, simulator.setting, t, place, received, row.own)
+            out = _local(simulator.spec, simulator.setting, t, index, received, row.method_state)
             jax.block_until_ready(out)
             spent.append(time.perf_counter() - begun)
             gradients = max(1, int(out.gradients))

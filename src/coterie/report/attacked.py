@@ -84,6 +84,8 @@ class Grid:
     seeds: list[int]
     cells: dict[tuple[str, str, float], Cell]
     score_name: str = "accuracy"
+    which_round: str = "last round"
+    """Which round the scores are of."""
 
 
 BRACKETS = (
@@ -144,7 +146,7 @@ def attack_tables(grid: Grid) -> list[Table]:
 
 def attack_markdown(grid: Grid) -> str:
     parts = [
-        f"# {grid.title}\n\nHonest clients' mean test accuracy in %, last round; seeds"
+        f"# {grid.title}\n\nHonest clients' mean test accuracy in %, {grid.which_round}; seeds"
         f" {', '.join(map(str, grid.seeds))}. {BRACKETS}\n"
     ]
     for attack in grid.attacks:
@@ -217,7 +219,7 @@ def attack_page(grid: Grid, config: str = "") -> str:
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{e(grid.title)} under'
         " attack · coterie</title>"
         f"<style>{STYLE}</style></head><body><h1>{e(grid.title)} under attack</h1><p>Honest"
-        " clients' mean test accuracy in %, last round, "
+        f" clients' mean test accuracy in %, {grid.which_round}, "
         f"seeds {', '.join(map(str, grid.seeds))}. Local trains alone with equal gradient steps. A"
         f" cross marks runs that collapsed. {BRACKETS}</p>"
         f"<figure>{attack_figure(grid)}</figure>{tables}"

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from coterie.data.federation import Federation
 from coterie.engine.exchange import exchange_of
 from coterie.report import words
+from coterie.report.counted import best_on_test
 from coterie.report.gain import Gain, judge, measure
 from coterie.report.outcome import Outcome
 
@@ -56,6 +57,8 @@ class ReportRow:
     """The mean over clients that were down-sampled."""
     newcomers: Spread | None = None
     """The view's score on clients that were held out, after adapting."""
+    best_test: Spread | None = None
+    """The view's mean at its best round on test data; only under `protocol = "paper"`."""
     predicted: Spread | None = None
     """Seconds that all rounds would take on the network of the experiment."""
 
@@ -105,6 +108,8 @@ class Comparison:
     federation: Federation
     entries: list[Entry]
     score_name: str = "accuracy"
+    protocol: str = "standard"
+    """"paper": the best round on test data is reported beside what counts."""
 
     @cached_property
     def members(self) -> Array:
@@ -178,6 +183,11 @@ class Comparison:
             newcomers=(
                 Spread.over([o.newcomers[view] for o in outcomes])
                 if all(o.newcomers for o in outcomes)
+                else None
+            ),
+            best_test=(
+                Spread.over([best_on_test(o, view, members) for o in outcomes])
+                if self.protocol == "paper"
                 else None
             ),
             predicted=(

@@ -45,8 +45,8 @@ class Sheet(NamedTuple):
 
 
 def _ends(comparison: Comparison, entry: Entry) -> list[float]:
-    """The mean score after the last round, per seed."""
-    return [float(mean_scores(o, comparison.members)[-1]) for o in entry.outcomes]
+    """The mean score after the round that counts, per seed."""
+    return [float(mean_scores(o, comparison.members)[o.counted]) for o in entry.outcomes]
 
 
 def _unit(comparison: Comparison) -> float:
@@ -62,7 +62,7 @@ def fairness_sheet(comparison: Comparison) -> Sheet:
             continue
         local = entry.local or entry.outcomes
         found = [
-            Fairness.of(o.last()[members], o.losses[o.view][-1][members], lo.last()[members])
+            Fairness.of(o.last()[members], o.losses[o.view][o.counted][members], lo.last()[members])
             for o, lo in zip(entry.outcomes, local, strict=True)
         ]
         mean = lambda name: float(np.nanmean([getattr(f, name) for f in found]))  # noqa: B023
@@ -213,8 +213,8 @@ def _rounded_down(value: float, score_name: str) -> float:
     exact = Decimal(repr(float(value)))
     if not exact.is_finite() or not exact:
         return float(value)
-    place = -4 if score_name == "accuracy" else exact.adjusted() - 2
-    return float(exact.quantize(Decimal(1).scaleb(place), ROUND_FLOOR))
+    exponent = -4 if score_name == "accuracy" else exact.adjusted() - 2
+    return float(exact.quantize(Decimal(1).scaleb(exponent), ROUND_FLOOR))
 
 
 def sheets(

@@ -47,20 +47,24 @@ class Outcome:
     collapsed: str | None = None
     collapsed_at: int | None = None
     """The round in which a run collapsed."""
+    planned: int = 0
+    """The rounds that were asked for; training may stop earlier (`patience`)."""
+    kept: int | None = None
+    """The round that counts: that with the best validation score; None: the last."""
     validation: float | None = None
-    """Mean score over clients on validation data after the last round: what a method may be chosen
-    by.
+    """Mean score over clients on validation data after the round that counts: what a method may be
+    chosen by.
     """
     poor: tuple[int, ...] = ()
     """The clients that were down-sampled."""
     newcomers: dict[str, float] = dataclasses.field(default_factory=dict)
-    """Mean test score by view of clients that were held out and adapted after the last round; empty
-    when there are none.
+    """Mean test score by view of clients that were held out and adapted from the round that counts;
+    empty when there are none.
     """
     predicted: Array | None = None
     """Seconds at every evaluation on the network of the experiment, if it has one."""
     rows: RowScores | None = None
-    """The score of every test row after the last round; None if the run collapsed or is of a
+    """The score of every test row after the round that counts; None if the run collapsed or is of a
     version that did not keep them.
     """
     test_rows: str = ""
@@ -70,13 +74,23 @@ class Outcome:
     def view(self) -> str:
         return self.method.model_views[0]
 
+    @property
+    def counted(self) -> int:
+        """The place of the evaluation that counts."""
+        return -1 if self.kept is None else int(np.searchsorted(self.rounds, self.kept))
+
     def last(self, view: str | None = None) -> Array:
-        """Score of every client after the last round."""
-        return self.scores[view or self.view][-1]
+        """Score of every client after the round that counts: the last, unless asked otherwise."""
+        return self.scores[view or self.view][self.counted]
+
+    @property
+    def still_improving(self) -> bool:
+        """Whether the last of all evaluations was the best on validation data."""
+        return self.kept is not None and self.kept == int(self.rounds[-1])
 
     @classmethod
     def from_result(cls, result: Result) -> Outcome:
-        shots, views = result.snapshots, result.method.model_views
+        shots, views, counted = result.snapshots, result.method.model_views, result.counted
         return cls(
             method=result.method,
             seed=result.training.seed,
@@ -97,18 +111,20 @@ class Outcome:
             collapsed_at=result.collapsed_at,
             poor=tuple(result.federation.facts.get("downsampled", ())),
             validation=(
-                float(np.nanmean(shots[-1].scores["validation"].score[0]))
-                if "validation" in shots[-1].scores
+                float(np.nanmean(counted.scores["validation"].score[0]))
+                if "validation" in counted.scores
                 else None
             ),
             newcomers=(
                 {
-                    v: float(np.nanmean(shots[-1].scores["newcomers"].score[i]))
+                    v: float(np.nanmean(counted.scores["newcomers"].score[i]))
                     for i, v in enumerate(views)
                 }
-                if "newcomers" in shots[-1].scores
+                if "newcomers" in counted.scores
                 else {}
             ),
+            planned=result.training.rounds,
+            kept=result.kept,
             rows=None if result.collapsed else row_scores(result.simulator),
             test_rows=rows_id(result.federation.test),
         )

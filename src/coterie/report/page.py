@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from coterie.report import figures
 from coterie.report.comparison import Comparison
+from coterie.report.counted import outcomes_of, which_round
 from coterie.report.measures import Sheet
 from coterie.report.tables import MEANING, filled, partly
 from coterie.report.words import HOW
@@ -84,7 +85,8 @@ def page(comparison: Comparison, config: str = "", more: Sequence[Sheet] = ()) -
     facts = (
         f"{fed.name}: {fed.clients} clients, {len(fed.train):,} training, {len(fed.validation):,}"
         f" validation and {len(fed.test):,} test samples; seed{'s' if len(seeds) > 1 else ''}"
-        f" {', '.join(map(str, seeds))}. Scores are of the last round, on test data."
+        f" {', '.join(map(str, seeds))}. Scores are of the"
+        f" {which_round(outcomes_of(comparison))}, on test data."
     )
     head = (
         '<head><meta charset="utf-8">'

@@ -193,8 +193,8 @@ class Rows:
 
     def weights(self) -> Array:
         """One part for every client, shared out among its rows."""
-        _, place, count = np.unique(self.client, return_inverse=True, return_counts=True)
-        return 1.0 / (len(count) * count[place])
+        _, index, count = np.unique(self.client, return_inverse=True, return_counts=True)
+        return 1.0 / (len(count) * count[index])
 
     def of_clients(self, clients: Sequence[int]) -> list[Array]:
         """Each client's differences."""
@@ -268,7 +268,7 @@ def _lattice(whole: Array) -> float:
         spaced = np.zeros(int(size) * int(count) + 1)
         spaced[:: int(size)] = _coins(int(count))
         chances = np.convolve(chances, spaced)
-    # Place j is the sum 2j − Σ sizes.
+    # Entry j is the sum 2j − Σ sizes.
     sums = 2 * np.arange(len(chances)) - int(sizes.sum())
     return float(min(1.0, chances[np.abs(sums) >= abs(int(whole.sum()))].sum()))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.table import Table
 
 from coterie.report.comparison import Comparison, ReportRow, Spread
+from coterie.report.counted import PAPER, outcomes_of, which_round
 from coterie.report.units import bytes_text, score_number, seconds_text
 from coterie.report.words import HOW
 
@@ -33,6 +34,7 @@ COLUMNS = (
     "largest loss",
     "data-poor",
     "newcomers",
+    "best test round",
     "up",
     "down",
     "seconds",
@@ -93,6 +95,7 @@ def cells(row: ReportRow, unit: float) -> list[str]:
         *gain,
         score_text(row.poor, unit) if row.poor else "",
         score_text(row.newcomers, unit) if row.newcomers else "",
+        score_text(row.best_test, unit) if row.best_test else "",
         bytes_text(row.up),
         bytes_text(row.down),
         f"{row.seconds:.1f}",
@@ -112,10 +115,12 @@ def filled(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
 
 
 def partly(comparison: Comparison) -> str:
-    """Who is in no mean, having no test rows at some seed."""
+    """Who is in no mean, having no test rows at some seed; and what is beside the protocol."""
+    paper = f"; {PAPER}" if comparison.protocol == "paper" else ""
     names = comparison.left_out()
     shown = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
-    return f"; not in the means, without test rows at some seed: {shown}" if names else ""
+    missing = f"; not in the means, without test rows at some seed: {shown}" if names else ""
+    return paper + missing
 
 
 def markdown(comparison: Comparison) -> str:
@@ -145,11 +150,8 @@ def comparison_table(comparison: Comparison, width: int = 160) -> Table:
     for name in DROP_FIRST:
         if name in shown and sum(widths[c] for c in shown) + 1 > width:
             shown.remove(name)
-    what = (
-        "test accuracy in %, last round"
-        if accuracy
-        else "negated mean squared error on test data, last round"
-    )
+    what = "test accuracy in %, " if accuracy else "negated mean squared error on test data, "
+    what += which_round(outcomes_of(comparison))
     left_out = [c for c in columns if c not in shown]
     table = Table(title=f"{comparison.title}: {what}", title_justify="left", caption_justify="left")
     table.caption = (

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from coterie.report.counted import converged
 from coterie.report.gain import Gain, Verdict
 from coterie.report.units import bytes_text, score_number
 
@@ -60,8 +61,8 @@ class Words:
             facts.append(f"95% interval {low} to {high}")
         if p is not None:
             facts.append(p_text(p))
-        told = f" ({', '.join(facts)})" if facts else ""
-        return f"{self.number(g.mean, signed=True)}{self.points}{told}"
+        known = f" ({', '.join(facts)})" if facts else ""
+        return f"{self.number(g.mean, signed=True)}{self.points}{known}"
 
     def others(self, verdict: Verdict) -> str:
         if verdict.p is None:
@@ -126,10 +127,15 @@ class Words:
                 g.these.word, "makes no clear difference to"
             )
             head = f"{row.label} {verb} {_clients(g.count)}: {what} {against}."
-        told = [head, self.others(g.others) if others else "", self.singles(g), self.extreme(g)]
+        sentences = [
+            head,
+            self.others(g.others) if others else "",
+            self.singles(g),
+            self.extreme(g),
+        ]
         if g.seeds > 1:
-            told.insert(1, self.runs(g))
-        return " ".join(sentence for sentence in told if sentence)
+            sentences.insert(1, self.runs(g))
+        return " ".join(sentence for sentence in sentences if sentence)
 
 
 def verdict(comparison: Comparison) -> list[str]:
@@ -146,6 +152,7 @@ def verdict(comparison: Comparison) -> list[str]:
             )
     if asked and open_:
         out.append(words.others(asked[0]))
+    out += converged(comparison)
     single = [r.gain for r in rows if r.gain is not None and r.gain.seeds == 1]
     return [*out, words.runs(single[0])] if single else out
 
@@ -202,26 +209,26 @@ def answer(comparison: Comparison) -> str:
         "hurts": f"Federating hurts {who}: ",
         "no clear difference": f"Federating makes no clear difference to {who}: ",
     }.get(sure.word, "No verdict: ")
-    told = [
+    sentences = [
         f"{head}{row.label}, {chosen}, scores {words.number(row.mean.mean)} on test data against"
         f" {words.number(_alone(comparison, entry))} for training alone with equal gradient steps,"
         f" {words.size(g, sure.p)}."
     ]
     if not free:
-        told.append(
+        sentences.append(
             "There is no validation data, so it was chosen on the very data that it would be tested"
             " on. The other methods and their verdicts are listed one by one."
         )
     elif sure.p is None:
-        told.append(f"Whether {who} gain cannot be answered: {sure.why}.")
+        sentences.append(f"Whether {who} gain cannot be answered: {sure.why}.")
     if free:
-        told.append(words.others(g.others))
-    told += [words.singles(g), words.runs(g)]
+        sentences.append(words.others(g.others))
+    sentences += [words.singles(g), words.runs(g)]
     cost = np.mean(
         [(o.up[-1] + o.down[-1]) / comparison.federation.clients for o in entry.outcomes]
     )
-    told.append(f"It costs each client {bytes_text(float(cost))} in all, sent and received.")
-    return " ".join(sentence for sentence in told if sentence)
+    sentences.append(f"It costs each client {bytes_text(float(cost))} in all, sent and received.")
+    return " ".join(sentence for sentence in sentences if sentence)
 
 
 def _alone(comparison: Comparison, entry: Entry) -> float:

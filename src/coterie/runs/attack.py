@@ -20,6 +20,7 @@ from coterie.core.files import make_folder, write_text
 from coterie.data.federation import warn_without_test
 from coterie.engine.exchange import exchange_of
 from coterie.report.attacked import Cell, Grid, attack_markdown, attack_page
+from coterie.report.counted import which_round
 from coterie.runs import run as runs
 from coterie.runs.compare import slugs, with_locals
 from coterie.runs.experiment import Experiment
@@ -150,6 +151,7 @@ def attack_into(
         list(fractions),
         seeds,
         cells,
+        which_round=which_round(o for runs_ in found.values() for o in runs_),
     )
     write_text(folder / "table.md", attack_markdown(grid))
     write_text(folder / "report.html", attack_page(grid, experiment.to_toml()))

@@ -208,6 +208,7 @@ class Cards:
                 "run": self.folder.name,
                 "rounds": experiment.training.rounds,
                 "round": self.t,
+                "keep": experiment.training.keep,
                 "data": data_facts(known, number),
                 "training": method_facts(experiment),
                 "score": score_facts(known.task, rows, unit),

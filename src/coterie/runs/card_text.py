@@ -135,7 +135,7 @@ def _training(facts: dict[str, Any]) -> str:
     channel = how["channel"]
     lines.append(f"- Channel: {channel['name']} ({options(channel)})".replace(" ()", ""))
     if facts["view"] is not None:
-        which = "" if facts["round"] == facts["rounds"] else " (not the last)"
+        which = ", the best on validation data" if facts["keep"] == "best" else ""
         lines.append(
             f"- Which model: the {facts['view']} one after round {facts['round']} of"
             f" {facts['rounds']}{which}"

@@ -17,13 +17,16 @@ from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 
 from coterie.core.errors import InvalidInput
-from coterie.core.files import digest, write_json, writing
+from coterie.core.files import digest, write_json
 from coterie.core.options import as_written
+from coterie.engine.keeper import Keeper
 from coterie.engine.simulator import Simulator
 from coterie.engine.snapshot import Saved
+from coterie.engine.training import Training
+from coterie.runs.best import BestFiles, files_of, save_arrays
 from coterie.runs.experiment import Experiment, differences
 
 KEEP = 2
@@ -35,18 +38,21 @@ def _folder(run: Path) -> Path:
     return run / "checkpoints"
 
 
-def _save(path: Path, arrays: dict[str, Any]) -> str:
-    with writing(path) as temporary:
-        save_file({k: np.ascontiguousarray(v) for k, v in arrays.items()}, temporary)
-    return digest(path)
-
-
 class Checkpoints:
     """Writes and reads the checkpoints of one run folder."""
 
-    def __init__(self, run: Path, fingerprint: str, config: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        run: Path,
+        fingerprint: str,
+        config: dict[str, Any],
+        training: Training | None = None,
+    ) -> None:
         self.folder, self.fingerprint, self.config = _folder(run), fingerprint, config
         self.folder.mkdir(exist_ok=True)
+        training = training or Training()
+        self.best = BestFiles(self.folder, at_once=training.store == "file")
+        self.keeper = Keeper(training, self.best)
         self.chain: list[tuple[str, str]] = []
         self.chain_rows = 0
         self.touched: np.ndarray | None = None
@@ -64,7 +70,7 @@ class Checkpoints:
         rows = f"{t:08d}.rows.safetensors"
         self.chain = [
             *self.chain,
-            (rows, _save(self.folder / rows, {"ids": ids, "rows": packed})),
+            save_arrays(self.folder / rows, {"ids": ids, "rows": packed}),
         ]
         self.chain_rows += len(changed)
         hub_file = f"{t:08d}.hub.safetensors"
@@ -73,9 +79,11 @@ class Checkpoints:
             "fingerprint": self.fingerprint,
             "config": self.config,
             "rows": self.chain,
-            "hub": [hub_file, _save(self.folder / hub_file, saved.hub)],
+            "hub": save_arrays(self.folder / hub_file, saved.hub),
             "totals": saved.totals,
         }
+        if not simulator.training.plain:
+            manifest["keeper"] = self.keeper.to_config() | {"files": self.best.entry()}
         write_json(self.folder / f"{t:08d}.json", manifest)
         self._tidy()
 
@@ -85,7 +93,7 @@ class Checkpoints:
         for path in sorted(self.folder.glob("*.json"))[-KEEP:]:
             try:
                 found = json.loads(path.read_text())
-                named = {self.folder / name for name, _ in [*found["rows"], found["hub"]]}
+                named = {self.folder / name for name, _ in files_of(found)}
             except (OSError, *DAMAGED):  # worth nothing: it goes
                 continue
             needed |= {path, *named}
@@ -134,10 +142,11 @@ class Checkpoints:
         missing = {"round", "fingerprint", "config", "rows", "hub", "totals"} - set(manifest)
         if missing:
             raise ValueError(f"it lacks {', '.join(sorted(missing))}")
-        for name, expected in [*manifest["rows"], manifest["hub"]]:
+        for name, expected in files_of(manifest):
             if digest(self.folder / name) != expected:
                 raise ValueError(f"{name} does not have the checksum that was noted")
-            arrays[name] = load_file(self.folder / name)
+            if ".best-" not in name:  # read at the end, if at all
+                arrays[name] = load_file(self.folder / name)
         return manifest, arrays
 
     def _load(
@@ -150,6 +159,9 @@ class Checkpoints:
         rows = [(part["ids"], part["rows"]) for part in parts]
         hub = arrays[manifest["hub"][0]]
         simulator.restore(Saved(manifest["round"], hub, manifest["totals"], rows))
+        if "keeper" in manifest:
+            self.keeper.carry_on(manifest["keeper"])
+            self.best.held, self.best.noted = None, manifest["keeper"]["files"]
         self.touched = np.zeros(simulator.spec.clients, bool)
         for ids, _ in rows:
             self.touched[ids] = True

@@ -11,7 +11,7 @@ from typing import Any
 
 from coterie.channel import PLAIN, Channel
 from coterie.core import schedule
-from coterie.core.errors import InvalidInput
+from coterie.core.errors import InvalidInput, unknown
 from coterie.core.files import make_folder, write_text
 from coterie.core.options import Options
 from coterie.coupling.graph import Graph
@@ -29,7 +29,7 @@ from coterie.report.outcome import Outcome
 from coterie.report.page import page
 from coterie.report.tables import markdown
 from coterie.runs import run as runs
-from coterie.runs.experiment import Contender, Experiment
+from coterie.runs.experiment import PROTOCOLS, Contender, Experiment
 from coterie.runs.grid import Begin, Planned, run_all
 
 
@@ -37,7 +37,7 @@ def with_locals(
     contenders: Sequence[Contender], everybody: bool = False
 ) -> tuple[list[tuple[str, Contender]], list[int | None]]:
     """Labelled methods, with a Local for every distinct amount of gradient work first; and for each
-    the place of its Local.
+    the index of its Local.
 
     A Local that the user asked for serves those whose work it equals. With `everybody` in every
     cohort it does not matter who trains. Centralised training has no Local of its own kind to stand
@@ -46,7 +46,7 @@ def with_locals(
     locals_: list[Local] = []
     partner: list[int | None] = []
 
-    def place(local: Local) -> int:
+    def index_of(local: Local) -> int:
         local = local.replace(trains="sampled") if everybody else local
         local = Local.from_config(local.to_config())  # options without effect tell nothing apart
         if local not in locals_:
@@ -61,9 +61,9 @@ def with_locals(
             )
     for c in contenders:
         if isinstance(c.method, Local):
-            place(c.method)
+            index_of(c.method)
     for c in others:
-        partner.append(None if exchange_of(c.method).pooled else place(equal_compute(c.method)))
+        partner.append(None if exchange_of(c.method).pooled else index_of(equal_compute(c.method)))
     partner = [0 if p is None and locals_ else p for p in partner]
     labelled: list[tuple[str, Contender]] = [
         (_local_label(m, len(locals_) > 1), Contender(m)) for m in locals_
@@ -125,8 +125,8 @@ def _differing(mine: Options, all_: Sequence[Options]) -> str:
         k for k in mine.public() if k in my and len({str(config.get(k)) for config in configs}) > 1
     ]
     usual = lambda k: isinstance(my[k], (str, bool)) and my[k] == mine.public()[k].default
-    told = [f"{k}={_text(my[k])}" for k in differing if not usual(k)]
-    return f" ({', '.join(told)})" if told else ""
+    shown = [f"{k}={_text(my[k])}" for k in differing if not usual(k)]
+    return f" ({', '.join(shown)})" if shown else ""
 
 
 def _needs_test_data(federation: Federation) -> None:
@@ -153,13 +153,15 @@ def _assemble(
     labelled: list[tuple[str, Contender]],
     partner: list[int | None],
     table: list[list[Outcome]],
+    *,
+    protocol: str = "standard",
 ) -> Comparison:
     entries = []
     for (label, _), outcomes, p in zip(labelled, table, partner, strict=True):
         why = None if p is None else next((o.collapsed for o in table[p] if o.collapsed), None)
         local = None if p is None or why else table[p]
         entries.append(Entry(label, outcomes, local, why))
-    return Comparison(title, federation, entries, _score_name(federation))
+    return Comparison(title, federation, entries, _score_name(federation), protocol)
 
 
 def compare(
@@ -170,6 +172,7 @@ def compare(
     seeds: Sequence[int] = (0,),
     graph: Graph | None = None,
     begin: Begin | None = None,
+    protocol: str = "standard",
     **training: Any,
 ) -> Comparison:
     """Compare in memory.
@@ -185,6 +188,8 @@ def compare(
     _needs_test_data(as_federation(federation))
     chosen = [Contender(*as_contender(m)) for m in as_list("methods", methods, '["fedu"]')]
     seeds, model = as_seeds(seeds), as_model(model)
+    if protocol not in PROTOCOLS:
+        raise unknown("the protocol", protocol, PROTOCOLS)
     if not chosen:
         raise InvalidInput("methods is empty, but a comparison needs at least 1.")
     if len(set(seeds)) < len(seeds):
@@ -211,7 +216,7 @@ def compare(
             )
             outcomes.append(Outcome.from_result(result))
         table.append(outcomes)
-    return _assemble(federation.name, federation, labelled, partner, table)
+    return _assemble(federation.name, federation, labelled, partner, table, protocol=protocol)
 
 
 def compare_into(
@@ -261,7 +266,9 @@ def compare_into(
     ]
     outcomes = run_all(plan, jobs=jobs, keep_models=keep_models, begin=begin, say=say, force=force)
     table = [outcomes[i : i + len(seeds)] for i in range(0, len(plan), len(seeds))]
-    comparison = _assemble(experiment.name, federation, labelled, partner, table)
+    comparison = _assemble(
+        experiment.name, federation, labelled, partner, table, protocol=experiment.protocol
+    )
     more = sheets(comparison, targets, budgets)
     write_text(
         folder / "table.md",

@@ -59,7 +59,9 @@ SECTIONS = (
     "methods",
     "seeds",
     "resplit",
+    "protocol",
 )
+PROTOCOLS = ("standard", "paper")
 
 
 @traced_dataclass
@@ -145,6 +147,8 @@ class Experiment:
     """Each seed also draws its own split of the data (the same for all methods); otherwise all
     seeds share that of data.seed.
     """
+    protocol: str = "standard"
+    """"paper": reports show the best round on test data beside the round that counts."""
     name: str = "experiment"
     attack: Attack | None = None
     network: Network | None = None
@@ -215,6 +219,9 @@ class Experiment:
         resplit = config.get("resplit", False)
         if not isinstance(resplit, bool):
             raise InvalidInput(f"resplit is {resplit!r}, but must be true or false.")
+        protocol = config.get("protocol", "standard")
+        if protocol not in PROTOCOLS:
+            raise unknown("the protocol", protocol, PROTOCOLS)
         for section in ("training", "graph", "network"):
             if not isinstance(config.get(section, {}), dict):
                 raise InvalidInput(f"{section} is {config[section]!r}, but must be a table.")
@@ -230,6 +237,7 @@ class Experiment:
             data_seed=data_seed,
             seeds=tuple(seeds),
             resplit=resplit,
+            protocol=protocol,
             name=name,
             attack=get_attack(*named("attack", config["attack"])) if "attack" in config else None,
             network=Network.from_config(config["network"]) if "network" in config else None,
@@ -275,6 +283,8 @@ class Experiment:
             config["seeds"] = list(self.seeds)
         if self.resplit:
             config["resplit"] = True
+        if self.protocol != "standard":
+            config["protocol"] = self.protocol
         return config
 
     def to_toml(self) -> str:
@@ -301,6 +311,7 @@ class Experiment:
             contenders=(contender,),
             seeds=(),
             resplit=False,
+            protocol="standard",
             data_seed=data_seed,
             training=training,
         )

@@ -37,7 +37,7 @@ def tensors(model: Vector) -> dict[str, np.ndarray]:
     return named_leaves(model.tree)
 
 
-def make_place(folder: Path) -> None:
+def make_folder(folder: Path) -> None:
     """A folder for models; it may hold some already."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -55,7 +55,7 @@ def write_model(path: Path, model: Vector, facts: dict[str, str]) -> Path:
 
 def write_models(models: dict[str, Vector], facts: dict[str, str], folder: Path) -> list[Path]:
     """A client's models as safetensors files, one per view."""
-    make_place(folder)
+    make_folder(folder)
     return [
         write_model(folder / f"{view}.safetensors", model, {**facts, "view": view})
         for view, model in models.items()
@@ -79,7 +79,7 @@ def client_number(simulator: Simulator, client: int | str) -> int:
         )
     else:
         number = int(client)
-    simulator.place(number)  # refuses who is not there
+    simulator.index_of(number)  # refuses who is not there
     return number
 
 
@@ -124,7 +124,7 @@ def models_of(
     kept = outlines.read_models(folder, simulator, 0) is not None
     several = all_views(simulator)[view] if not kept and len(numbers) >= MANY else None
     for number in numbers:
-        place = simulator.place(number)
+        place = simulator.index_of(number)
         if kept:
             found = outlines.read_models(folder, simulator, place)
             assert found is not None
@@ -216,7 +216,7 @@ def export(
     where: Callable[[str], Path] = lambda name: (out or folder / "models") / folder_name(name)
     if not several and out is not None:
         where = lambda name: out
-    make_place(where(names[0]).parent)
+    make_folder(where(names[0]).parent)
     paths = []
     cards = Cards(folder, experiment, outline(simulator.everybody), simulator.t)
     models = models_of(folder, simulator, numbers, chosen)
@@ -245,7 +245,7 @@ def export_kit(folder: Path, out: Path, *, say: Say = print) -> Path:
     kit = Kit.of(simulator, experiment.method, experiment.model)
     known = outline(simulator.everybody)
     card = Cards(folder, experiment, known, simulator.t).of(None, None, None)
-    make_place(out.parent)
+    make_folder(out.parent)
     with writing_folder(out, lambda there: is_kit(there) or is_exported(there)) as temporary:
         kit.write(temporary)
         card.write(temporary)

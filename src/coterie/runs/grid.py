@@ -55,12 +55,12 @@ class Planned:
     label: str
     family: str
     single: Experiment
-    place: Path
+    folder: Path
 
     @property
     def known(self) -> bool:
         """Whether the folder holds this very run, finished or not."""
-        config = self.place / "config.toml"
+        config = self.folder / "config.toml"
         if not config.is_file():
             return False
         if config.read_text(encoding="utf-8") == self.single.to_toml():
@@ -73,16 +73,16 @@ class Planned:
 
     @property
     def ended(self) -> bool:
-        return self.known and runs.has_ended(self.place)
+        return self.known and runs.has_ended(self.folder)
 
     def run(self, progress: Progress | None, say: runs.Say) -> None:
         """Run it, go on with it, or leave it if it has ended. One that diverges has ended too."""
         try:
             if not self.known:
-                runs.start(self.single, self.place, force=True, progress=progress, say=say)
+                runs.start(self.single, self.folder, force=True, progress=progress, say=say)
             elif not self.ended:
                 runs.resume(
-                    self.place,
+                    self.folder,
                     progress=progress,
                     say=lambda s: None if "begins again" in s else say(s),
                 )
@@ -97,14 +97,14 @@ class Planned:
             return
         if not force:
             inputs.refuse_changed(
-                self.place, self.single, "run all anew with --force or into another folder"
+                self.folder, self.single, "run all anew with --force or into another folder"
             )
-        elif inputs.changed(self.place, self.single):
-            runs.discard(self.place)
+        elif inputs.changed(self.folder, self.single):
+            runs.discard(self.folder)
 
     def outcome(self) -> Outcome:
-        with reading_tables(self.place, "delete that folder and repeat the command"):
-            return read_outcome(self.place, self.single)
+        with reading_tables(self.folder, "delete that folder and repeat the command"):
+            return read_outcome(self.folder, self.single)
 
 
 @runtime_checkable
@@ -151,9 +151,9 @@ def run_all(
         raise InvalidInput(
             f"jobs is {jobs}, but must be a whole number ≥ 1, the number of runs at a time."
         )
-    places = [planned.place for planned in plan]
-    if len(set(places)) < len(places):
-        twice = next(place for place in places if places.count(place) > 1)
+    folders = [planned.folder for planned in plan]
+    if len(set(folders)) < len(folders):
+        twice = next(folder for folder in folders if folders.count(folder) > 1)
         raise InvalidInput(f"two runs would share the folder {str(twice)!r}; give one of them.")
     for planned in plan:
         planned.renew(force=force)
@@ -161,7 +161,7 @@ def run_all(
     if not keep_models:
         for planned in plan:
             if planned.ended:
-                runs.drop_models(planned.place)
+                runs.drop_models(planned.folder)
     if jobs > 1 and len(todo) > 1:
         _Crew(
             min(jobs, len(todo)),
@@ -176,7 +176,7 @@ def run_all(
     for number, planned in enumerate(plan):
         planned.run(begin(planned.label, number, len(plan)) if begin else None, say)
         if not keep_models:
-            runs.drop_models(planned.place)
+            runs.drop_models(planned.folder)
         outcomes.append(planned.outcome())
     return outcomes
 
@@ -202,15 +202,15 @@ class _Crew:
         for planned in todo:
             families.setdefault(planned.family, deque()).append(planned)
         self.untouched = deque(families.values())
-        self.own: list[deque[Planned]] = [deque() for _ in range(size)]
+        self.queues: list[deque[Planned]] = [deque() for _ in range(size)]
         self.doing: list[Planned | None] = [None] * size
-        self.heard: queue.SimpleQueue[tuple[int, dict[str, Any] | None]] = queue.SimpleQueue()
+        self.events: queue.SimpleQueue[tuple[int, dict[str, Any] | None]] = queue.SimpleQueue()
         self.processes: list[subprocess.Popen[str]] = []
 
     def work(self) -> None:
         with runs.stop_requests() as stop_asked:
             try:
-                for slot, cores in enumerate(_shares_of_cores(len(self.own))):
+                for slot, cores in enumerate(_shares_of_cores(len(self.queues))):
                     self._hire(slot, cores)
                     self._give(slot)
                 while any(self.doing):
@@ -221,7 +221,7 @@ class _Crew:
                             " with the same command."
                         )
                     try:
-                        slot, event = self.heard.get(timeout=0.2)
+                        slot, event = self.events.get(timeout=0.2)
                     except queue.Empty:
                         continue
                     self._take(slot, event)
@@ -248,8 +248,8 @@ class _Crew:
             assert process.stdout is not None
             for line in process.stdout:
                 if line.endswith("\n"):  # else it was killed while it wrote
-                    self.heard.put((slot, json.loads(line)))
-            self.heard.put((slot, None))
+                    self.events.put((slot, json.loads(line)))
+            self.events.put((slot, None))
 
         threading.Thread(target=listen, daemon=True).start()
 
@@ -257,11 +257,11 @@ class _Crew:
         """More of the family at hand, else a family that nobody has begun, else the last of what
         the busiest has before it.
         """
-        if not self.own[slot] and self.untouched:
-            self.own[slot] = self.untouched.popleft()
-        if self.own[slot]:
-            return self.own[slot].popleft()
-        busiest = max(self.own, key=len)
+        if not self.queues[slot] and self.untouched:
+            self.queues[slot] = self.untouched.popleft()
+        if self.queues[slot]:
+            return self.queues[slot].popleft()
+        busiest = max(self.queues, key=len)
         return busiest.pop() if busiest else None
 
     def _give(self, slot: int) -> None:
@@ -274,7 +274,7 @@ class _Crew:
         if planned is not None:
             with contextlib.suppress(BrokenPipeError):  # it has died: `listen` will say so
                 stdin.write(
-                    json.dumps({"config": planned.single.to_toml(), "place": str(planned.place)})
+                    json.dumps({"config": planned.single.to_toml(), "folder": str(planned.folder)})
                     + "\n"
                 )
                 stdin.flush()
@@ -300,7 +300,7 @@ class _Crew:
         elif "ended" in event:
             self.ended += 1
             if not self.keep_models:
-                runs.drop_models(planned.place)
+                runs.drop_models(planned.folder)
             self._give(slot)
 
     def _dismiss(self) -> None:

@@ -61,10 +61,11 @@ class Kit:
             assert isinstance(subset, Outline)
             members = subset
         training = sim.training.replace(held_out=0, store="device", cohort=None, fraction=None)
+        training = training.replace(keep="last", patience=None)
         everyone = np.arange(sim.spec.clients if isinstance(method, GraphMethod) else 0)
         dirty = sim.dirty.copy()
         saved = sim.state(everyone)
-        sim.dirty[:] = dirty  # looking changes nothing
+        sim.dirty = dirty  # looking changes nothing
         return cls(Contender(method, sim.channel), spec, training, members, sim.graph, saved)
 
     def simulator(self, model: Model | None = None) -> Simulator:

@@ -19,7 +19,7 @@ from coterie.engine.simulator import Simulator
 from coterie.models.exported.model import Exported, is_exported, read_facts
 from coterie.runs.card import Card, data_facts, method_facts, now, score_facts, versions
 from coterie.runs.experiment import Experiment
-from coterie.runs.export import exported_of, folder_name, make_place, write_folder
+from coterie.runs.export import exported_of, folder_name, make_folder, write_folder
 from coterie.runs.kit import Kit, is_kit, read_kit
 from coterie.runs.run import Say, load
 
@@ -105,7 +105,7 @@ def adapt_into(
     known = outline(newcomers)
     known.facts.update({k: v for k, v in simulator.everybody.facts.items() if k in SHARED_FACTS})
     paths = []
-    make_place(out)
+    make_folder(out)
     for k, name in enumerate(map(str, names)):
         mine = adapted.models[view].map(lambda leaf: leaf[k])  # noqa: B023
         made = exported_of(simulator, experiment, mine, name, view)
@@ -151,6 +151,7 @@ def _card(
             "run": experiment.name,
             "rounds": experiment.training.rounds,
             "round": simulator.t,
+            "keep": experiment.training.keep,
             "data": data,
             "training": method_facts(experiment),
             "adapted": {"rounds": rounds, "rows": int(known.sizes("train")[number])},

@@ -27,20 +27,24 @@ def read_outcome(folder: Path, experiment: Experiment) -> Outcome:
         folder / "clients.parquet", filters=[("split", "=", "test")]
     ).to_pydict()
     rounds = pq.read_table(folder / "rounds.parquet", filters=[("split", "=", "test")]).to_pydict()
-    mean_scores = lambda split, view: pq.read_table(
-        folder / "rounds.parquet", filters=[("split", "=", split), ("view", "=", view)]
-    ).to_pydict()["score"]
-    views = experiment.method.model_views
-    validated = mean_scores("validation", views[0])
+    views, kept = experiment.method.model_views, status.get("kept")
+
+    def mean_score(split: str, view: str) -> float | None:
+        """After the round that counts."""
+        chosen = [("split", "=", split), ("view", "=", view)]
+        found = pq.read_table(folder / "rounds.parquet", filters=chosen).to_pydict()
+        scores = dict(zip(found["round"], found["score"], strict=True))
+        return scores.get(kept, list(scores.values())[-1]) if scores else None
+
     timing = pq.read_table(folder / "timing.parquet").to_pydict()
     when = np.unique(np.array(rounds["round"]))
-    place = np.searchsorted(when, np.array(clients["round"]))
+    row = np.searchsorted(when, np.array(clients["round"]))
     view_of, client = np.array(clients["view"]), np.array(clients["client"], int)
 
     def table(column: str, view: str) -> Array:
         out = np.full((len(when), len(samples)), np.nan)
         mine = view_of == view
-        out[place[mine], client[mine]] = np.array(clients[column])[mine]
+        out[row[mine], client[mine]] = np.array(clients[column])[mine]
         return out
 
     first = np.array(rounds["view"]) == views[0]
@@ -60,8 +64,10 @@ def read_outcome(folder: Path, experiment: Experiment) -> Outcome:
         collapsed=status.get("diverged"),
         collapsed_at=status["round"] if status.get("diverged") else None,
         poor=tuple(federation.facts.get("downsampled", ())),
-        validation=validated[-1] if validated else None,
-        newcomers={v: found[-1] for v in views if (found := mean_scores("newcomers", v))},
+        planned=experiment.training.rounds,
+        kept=kept,
+        validation=mean_score("validation", views[0]),
+        newcomers={v: s for v in views if (s := mean_score("newcomers", v)) is not None},
         predicted=(
             None
             if experiment.network is None

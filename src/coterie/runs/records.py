@@ -135,7 +135,9 @@ ROWS = "rows.parquet"
 
 
 def write_rows(run: Path, simulator: Simulator) -> None:
-    """The score of every test row, per view, after the last round; kept when models are dropped."""
+    """The score of every test row, per view, after the round that counts; they stay when
+    models are dropped.
+    """
     found = row_scores(simulator)
     if found is None:
         return

@@ -177,8 +177,8 @@ def load(
     known = None if data else outlines.read(folder, experiment)
     inputs.refuse_changed(folder, experiment, "run its config.toml again", data=known is None)
     simulator = _simulator(looking, None, known)
-    checkpoints = Checkpoints(folder, experiment.fingerprint(), experiment.to_config())
-    rounds = experiment.training.rounds
+    checkpoints = _checkpoints(folder, experiment)
+    rounds = int(_status(folder).get("rounds", experiment.training.rounds))
     if not checkpoints.restore(simulator, say):
         if is_finished(folder) or checkpoints.any:
             raise InvalidInput(
@@ -187,7 +187,15 @@ def load(
             )
     elif is_finished(folder) and simulator.t < rounds:
         say(f"the newest sound checkpoint is the one after round {simulator.t} of {rounds}.")
+    if simulator.t:
+        checkpoints.keeper.finish(simulator, newcomers=False)
     return experiment, simulator, checkpoints
+
+
+def _checkpoints(folder: Path, experiment: Experiment) -> Checkpoints:
+    return Checkpoints(
+        folder, experiment.fingerprint(), experiment.to_config(), experiment.training
+    )
 
 
 def resume(folder: Path, *, progress: Progress | None = None, say: Say = print) -> Finished:
@@ -287,14 +295,17 @@ def _carry_on(
     progress: Progress | None,
     say: Say,
 ) -> Finished:
-    checkpoints = Checkpoints(folder, experiment.fingerprint(), experiment.to_config())
+    checkpoints = _checkpoints(folder, experiment)
+    keeper = checkpoints.keeper
     found = restore and checkpoints.restore(simulator, say)
     if restore and not found:
         say("there is no sound checkpoint; the run begins again.")
     records = Records(folder, simulator)
     # The evaluation before the first round is made again when no round was saved.
     records.drop_after(simulator.t if found and simulator.t else -1)
-    if is_finished(folder) and simulator.t >= experiment.training.rounds:
+    over = lambda: simulator.t >= experiment.training.rounds or keeper.stopped
+    if is_finished(folder) and over():
+        keeper.finish(simulator, newcomers=False)
         return Finished(folder, simulator, 0.0, 0.0)
     for condition in simulator.conditions():
         if not condition.holds:
@@ -319,16 +330,16 @@ def _carry_on(
                 _interrupted(folder, sim)
 
         try:
-            for snapshot in drive(simulator, watch):
+            for snapshot in drive(simulator, watch, keeper):
                 records.add(snapshot, time.perf_counter() - begun, compilations.so_far())
                 due = (
                     simulator.t - saved >= every
                     if every
                     else time.perf_counter() - last > SECONDS_BETWEEN_CHECKPOINTS
                 )
-                if due or stop_asked() or simulator.t >= experiment.training.rounds:
+                if due or stop_asked() or over():
                     save()
-                if stop_asked() and simulator.t < experiment.training.rounds:
+                if stop_asked() and not over():
                     _interrupted(folder, simulator)
         except Diverged as error:
             records.write(simulator.t)
@@ -338,6 +349,10 @@ def _carry_on(
                 {"finished": False, "diverged": str(error), "round": error.round},
             )
             raise
+    ended = simulator.t
+    if (newcomers := keeper.finish(simulator)) is not None:
+        records.add(newcomers, time.perf_counter() - begun, compilations.so_far())
+        records.write(ended + 1)  # of no checkpoint: made again if the run is killed here
     _join(records)
     write_rows(folder, simulator)
     outlines.note_models(folder, simulator)
@@ -346,7 +361,8 @@ def _carry_on(
             f"{simulator.unsent} messages of malicious clients held NaN or infinity and counted as"
             " not sent."
         )
-    write_json(folder / "status.json", {"finished": True, "rounds": simulator.t})
+    kept = {"kept": simulator.t} if keeper.keeps else {}
+    write_json(folder / "status.json", {"finished": True, "rounds": ended, **kept})
     shutil.rmtree(folder / "parts", ignore_errors=True)
     (folder / "store.scratch").unlink(missing_ok=True)
     return Finished(folder, simulator, time.perf_counter() - begun, compilations.seconds)

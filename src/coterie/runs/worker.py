@@ -78,7 +78,7 @@ def main() -> None:
         busy.set()
         try:
             single = Experiment.from_config(tomllib.loads(job["config"]))
-            Planned("", "", single, Path(job["place"])).run(
+            Planned("", "", single, Path(job["folder"])).run(
                 progress, lambda sentence: tell(say=sentence)
             )
             tell(ended=True)

@@ -112,13 +112,13 @@ def with_hub(folder: Path, rounds: int, say: Say) -> list[Row]:
             bill = bill[
                 bill[:, 0] < rounds
             ]  # the hub's last word, which a simulator need not send, is extra
-            places = [folder / name / method for name in names]
+            folders = [folder / name / method for name in names]
             rows += compared(
                 plan,
                 fed,
                 plan.coupling,
                 names,
-                places,
+                folders,
                 lambda k, bill=bill: bill[bill[:, 1] == k][:, 2:].sum(0),
             )  # type: ignore[misc]
     return rows

@@ -89,7 +89,7 @@ class Conductor:
 
     def _gather(self, requests: Callable[[], dict[int, Request]], what: str) -> None:
         """Ask whoever has not answered, until all have, or the rules say that it is enough."""
-        began, told = time.monotonic(), 0.0
+        began, warned = time.monotonic(), 0.0
         self.asked.clear()
         self.pause.clear()
         self._look()
@@ -112,8 +112,8 @@ class Conductor:
                     f"{what}: no usable answer from {self._names(waiting)} in {waited:.0f} s; the"
                     " run is saved and goes on when started again."
                 )
-            if waited - told >= self.rules.patience:
-                told = waited
+            if waited - warned >= self.rules.patience:
+                warned = waited
                 self.say(f"{what}: still waiting for {self._names(waiting)} after {waited:.0f} s.")
             time.sleep(POLL)
             if time.monotonic() - self.looked >= LOOK:

@@ -127,8 +127,8 @@ class Node:
         from flwr.supernode.fleet_http_client import FleetHttpClient
         from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
-        said = self.log.read_text(errors="replace") if self.log.is_file() else ""
-        if not (found := re.findall(r"SuperNode ID: (\d+)", said)):
+        log = self.log.read_text(errors="replace") if self.log.is_file() else ""
+        if not (found := re.findall(r"SuperNode ID: (\d+)", log)):
             return
         key: Any = load_ssh_private_key(self.identity.flower_key.read_bytes(), None)
         signing: list[Any] = [

@@ -178,13 +178,13 @@ def main() -> None:
 
     use_users_cache()
     desk = Desk(sites_of(given.sites), say)
-    told = 0.0
+    warned = 0.0
     while True:  # for as long as whoever started this wants
         try:
             attend(given.address, given.secret.read_bytes(), desk, say)
         except httpx.HTTPError as error:
-            if time.monotonic() - told > 60:
-                told = time.monotonic()
+            if time.monotonic() - warned > 60:
+                warned = time.monotonic()
                 say(f"the SuperNode does not answer ({type(error).__name__}); trying again.")
         time.sleep(1.0)
 

@@ -125,7 +125,7 @@ class Run:
 
     def _watch(self, run: int, wait: float) -> tuple[str, str]:
         """("finished", "failed" with the hub's own sentence, or "broken"; sentence)."""
-        asked, heard = time.monotonic(), time.monotonic()
+        asked, answered = time.monotonic(), time.monotonic()
         dead_since = 0.0
         try:
             while True:
@@ -149,7 +149,7 @@ class Run:
                     asked = time.monotonic()
                     try:
                         status, sub, details = self.link.status(run)
-                        heard = time.monotonic()
+                        answered = time.monotonic()
                         if status == "finished" and self.progress().get("state") not in (
                             "finished",
                             "failed",
@@ -158,7 +158,7 @@ class Run:
                                 return STOPPED
                             return "broken", details.splitlines()[0][:200] if details else sub
                     except unreachable():
-                        if time.monotonic() - heard > wait and not now:
+                        if time.monotonic() - answered > wait and not now:
                             return (
                                 "failed",
                                 (

@@ -123,10 +123,10 @@ class Hull:
         """For the SuperLink's own port, which only this machine sees: the hub's certificate may be
         for another name than 127.0.0.1.
         """
-        place = self.home / "inner"
-        shutil.rmtree(place, ignore_errors=True)
-        identities.init(place, "inner")
-        return identities.NodeIdentity.load(identities.issue(place, "superlink", role="hub"))
+        folder = self.home / "inner"
+        shutil.rmtree(folder, ignore_errors=True)
+        identities.init(folder, "inner")
+        return identities.NodeIdentity.load(identities.issue(folder, "superlink", role="hub"))
 
     def _flower_config(self) -> str:
         """So that plain `flwr` finds this SuperLink: FLWR_HOME=…/flower flwr list."""

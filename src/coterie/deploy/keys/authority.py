@@ -162,7 +162,7 @@ def issue(
             f"days is {days}, but the federation's CA itself expires on {ca.expires:%Y-%m-%d}: at"
             f" most {left} days are possible."
         )
-    place = folder / "nodes" / name
+    node_folder = folder / "nodes" / name
     with writable(folder), locked(folder):
         ca_key, books = ca.key(), read_books(folder)
         earlier = [i for i in books if i.name == name]
@@ -172,7 +172,7 @@ def issue(
                 f"the name {name!r} was revoked on {gone.revoked:%Y-%m-%d} and stays refused, since"
                 " peers know each other by name: choose another."
             )
-        if (earlier or place.exists()) and not renew:
+        if (earlier or node_folder.exists()) and not renew:
             raise InvalidInput(
                 f"the name {name!r} has been issued already: choose another, or replace its keys"
                 " with --renew."
@@ -205,7 +205,7 @@ def issue(
         if earlier:
             _publish(ca, ca_key, books, now)
         fill_folder(
-            place,
+            node_folder,
             {
                 "node.key": (private_pem(key), 0o600),
                 "node.pem": (certificate.public_bytes(serialization.Encoding.PEM), 0o644),
@@ -215,7 +215,7 @@ def issue(
                 "crl.pem": ((folder / "crl.pem").read_bytes(), 0o644),
             },
         )
-    return place
+    return node_folder
 
 
 def revoke(

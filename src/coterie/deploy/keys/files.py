@@ -62,25 +62,25 @@ def _sync(folder: Path) -> None:
             os.close(handle)
 
 
-def fill_folder(place: Path, files: dict[str, tuple[bytes, int]]) -> None:
+def fill_folder(folder: Path, files: dict[str, tuple[bytes, int]]) -> None:
     """A node's folder at once, so that a key and a certificate that do not belong together never
     lie in it.
     """
-    place.parent.mkdir(mode=0o700, exist_ok=True)
-    fresh = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))  # 0700
+    folder.parent.mkdir(mode=0o700, exist_ok=True)
+    fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))  # 0700
     former = fresh.with_name(f"{fresh.name}.former")
     try:
         for name, (data, mode) in files.items():
             write_bytes(fresh / name, data, mode)
-        if place.exists():
-            place.rename(former)
-        fresh.rename(place)
-        _sync(place.parent)
+        if folder.exists():
+            folder.rename(former)
+        fresh.rename(folder)
+        _sync(folder.parent)
         if former.exists():
             shutil.rmtree(former)
     except BaseException:
-        if former.exists() and not place.exists():
-            former.rename(place)
+        if former.exists() and not folder.exists():
+            former.rename(folder)
         shutil.rmtree(fresh, ignore_errors=True)
         raise
 

@@ -56,7 +56,7 @@ class Driver(Mending):
             self._skip()
             if peer.done:
                 return 0.0
-        if not peer.begun or self.said != peer.t:
+        if not peer.begun or self.sent_round != peer.t:
             self._police(now, always=True)
             self._speak()
             return 0.0
@@ -69,18 +69,20 @@ class Driver(Mending):
     def _speak(self) -> None:
         t, wire = self.peer.begin()
         there = [
-            name for name in self.peer.told if self.sights[name].alive and name not in self.refused
+            name
+            for name in self.peer.recipients
+            if self.sights[name].alive and name not in self.refused
         ]  # who comes later asks
         for name in there:
-            self._told[name] = frozenset(
-                {t, *(self._told.get(name, frozenset()) & self.peer.outbox.keys())}
+            self._sent[name] = frozenset(
+                {t, *(self._sent.get(name, frozenset()) & self.peer.outbox.keys())}
             )
-        self._post()  # before it is told: who asks meanwhile must not get it twice
+        self._post()  # before it is sent: who asks meanwhile must not get it twice
         for name in there:
-            self.net.tell(name, self.peer.position(name), wire)
-            self.carried["told"] += len(wire)
-        self.said, self.since = t, self.clock()
-        for name in self.peer.told:
+            self.net.send(name, self.peer.position(name), wire)
+            self.carried["sent"] += len(wire)
+        self.sent_round, self.since = t, self.clock()
+        for name in self.peer.recipients:
             self.sights[name].pause = ASK_AGAIN[0]
             self.sights[name].ask_at = self.since + ASK_AGAIN[0]
 
@@ -181,8 +183,8 @@ class Driver(Mending):
             patience = limit if sight.alive or not peer.goes_on else self.rules.patience
             if now - max(self.ended, sight.news) < patience:
                 waiting.append(name)
-            elif not sight.told_off:
-                sight.told_off = True
+            elif not sight.warned:
+                sight.warned = True
                 self.say(
                     f"{name} has not reported the end for {patience:g} s; not waiting for it any"
                     " longer."
@@ -206,14 +208,14 @@ class Driver(Mending):
         for name, sight in self.sights.items():
             if sight.asking and now - sight.asked_at > 2 * max(
                 ANSWER_WITHIN, self.rules.patience
-            ):  # Zenoh should have said that there is no answer
+            ):  # Zenoh should have reported that there is no answer
                 sight.asking = False
                 if self.leap is not None:
                     self.leap.pending.discard(name)
         refused = frozenset(self._refused()) & set(self.sights)
         for name in refused - self.refused:
             self.say(
-                f"round {self.peer.t}: {name} is revoked; it is no longer heard nor told, and its"
+                f"round {self.peer.t}: {name} is revoked; it is ignored and gets nothing, and its"
                 " edge is dropped."
             )
             self.peer.expect(name, -1)

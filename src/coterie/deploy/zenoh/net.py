@@ -1,4 +1,4 @@
-"""A session: what a participant tells, asks and hears, as events.
+"""A session: what a participant sends, asks and receives, as events.
 
 Zenoh calls back from threads of its own. All that happens there is to put an event into `events`;
 the application's threads do the rest.
@@ -25,7 +25,7 @@ except ImportError:  # only peers need it
     raise InvalidInput(
         "peers need the package eclipse-zenoh: pip install 'coterie[peers]'."
     ) from None
-from coterie.deploy.zenoh.place import Address
+from coterie.deploy.zenoh.address import Address
 
 FLOOD = 16
 """Messages of a neighbour that wait to be looked at; more are not taken."""
@@ -64,8 +64,8 @@ def unpacked(payload: bytes, most_frames: int = 1 << 16) -> tuple[bytes, tuple[b
 
 
 @dataclasses.dataclass(frozen=True)
-class Told:
-    """A neighbour told something: a small table, and a payload."""
+class Published:
+    """A neighbour published a message to this participant: a small table, and a payload."""
 
     name: str
     facts: bytes
@@ -98,17 +98,18 @@ class Seen:
     alive: bool
 
 
-Event = Told | Asked | Answered | Seen
+Event = Published | Asked | Answered | Seen
 
 
 class Net:
     """A session.
 
-    Use as `with Net(place, largest) as net`: an exception must close it, or the process would hang.
+    Use as `with Net(address, largest) as net`: an exception must close it, or the process would
+    hang.
     """
 
-    def __init__(self, place: Address, largest: int) -> None:
-        self.place = place
+    def __init__(self, address: Address, largest: int) -> None:
+        self.address = address
         self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self.at_once: Callable[[Asked], bool] = lambda asked: False
         """Called from the answering thread; True when the question was answered there and needs no
@@ -116,7 +117,7 @@ class Net:
         """
         self.flooded = Counter[str]()
         self._waiting = Counter[str]()
-        self._config = zenoh.Config.from_json5(json.dumps(place.config(largest)))
+        self._config = zenoh.Config.from_json5(json.dumps(address.config(largest)))
         self._questions: queue.SimpleQueue[tuple[str, Any] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
 
@@ -126,7 +127,7 @@ class Net:
             self._session = zenoh.open(self._config)
         except zenoh.ZError as error:
             raise InvalidInput(
-                f"cannot open the network (listening on {self.place.listen or 'nothing'}):"
+                f"cannot open the network (listening on {self.address.listen or 'nothing'}):"
                 f" {_first_line(error)}."
             ) from None
         try:
@@ -137,30 +138,32 @@ class Net:
         return self
 
     def _declare(self) -> None:
-        place, session = self.place, self._session
+        address, session = self.address, self._session
         self._answerer = threading.Thread(target=self._answer_all, daemon=True, name="answers")
         self._answerer.start()
         self._publishers = {}
         self._kept: list[Any] = []
-        for name in place.neighbours:
+        for name in address.neighbours:
             self._publishers[name] = session.declare_publisher(
-                place.key(place.name, "to", name),
+                address.key(address.name, "to", name),
                 congestion_control=zenoh.CongestionControl.BLOCK,
                 reliability=zenoh.Reliability.RELIABLE,
             )
             self._kept.append(
-                session.declare_subscriber(place.key(name, "to", place.name), self._hearing(name))
+                session.declare_subscriber(
+                    address.key(name, "to", address.name), self._subscription(name)
+                )
             )
             self._kept.append(
                 session.declare_queryable(
-                    place.key(place.name, "ask", name), self._being_asked(name)
+                    address.key(address.name, "ask", name), self._being_asked(name)
                 )
             )
-        self._token = session.liveliness().declare_token(place.key(place.name, "live"))
-        for name in place.neighbours:
+        self._token = session.liveliness().declare_token(address.key(address.name, "live"))
+        for name in address.neighbours:
             self._kept.append(
                 session.liveliness().declare_subscriber(
-                    place.key(name, "live"), self._seeing(name), history=True
+                    address.key(name, "live"), self._seeing(name), history=True
                 )
             )
 
@@ -170,7 +173,7 @@ class Net:
 
     # -- what goes out -----------------------------------------------------------------------------
 
-    def tell(self, name: str, facts: Mapping[str, Any], payload: bytes) -> None:
+    def send(self, name: str, facts: Mapping[str, Any], payload: bytes) -> None:
         """Blocks while the link is full; a link that takes nothing for some seconds is closed by
         Zenoh.
         """
@@ -189,7 +192,7 @@ class Net:
 
         handler: Any = zenoh.handlers.Callback(one, end)
         self._session.get(
-            self.place.key(name, "ask", self.place.name),
+            self.address.key(name, "ask", self.address.name),
             handler,
             payload=payload,
             timeout=timeout,
@@ -200,8 +203,8 @@ class Net:
 
     # -- what comes in, on threads of Zenoh --------------------------------------------------------
 
-    def _hearing(self, name: str) -> Callable[[Any], None]:
-        def heard(sample: Any) -> None:
+    def _subscription(self, name: str) -> Callable[[Any], None]:
+        def published(sample: Any) -> None:
             with self._lock:
                 if self._waiting[name] >= FLOOD:
                     self.flooded[name] += 1
@@ -209,9 +212,9 @@ class Net:
                 self._waiting[name] += 1
             attachment = sample.attachment
             facts = b"" if attachment is None else attachment.to_bytes()
-            self.events.put(Told(name, facts, sample.payload.to_bytes()))
+            self.events.put(Published(name, facts, sample.payload.to_bytes()))
 
-        return heard
+        return published
 
     def _being_asked(self, name: str) -> Callable[[Any], None]:
         return lambda query: self._questions.put((name, query))
@@ -243,7 +246,7 @@ class Net:
             with query:
                 if payload is not None:
                     with contextlib.suppress(zenoh.ZError):  # who asked is gone
-                        query.reply(self.place.key(self.place.name, "ask", name), payload)
+                        query.reply(self.address.key(self.address.name, "ask", name), payload)
 
         return answer
 
@@ -257,7 +260,7 @@ class Net:
             )
         except queue.Empty:
             return None
-        if isinstance(event, Told):
+        if isinstance(event, Published):
             with self._lock:
                 self._waiting[event.name] -= 1
         return event

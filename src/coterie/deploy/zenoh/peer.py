@@ -13,12 +13,12 @@ from coterie.core.errors import InvalidInput
 from coterie.core.files import locked
 from coterie.deploy.peer import Peer
 from coterie.deploy.site import Site
+from coterie.deploy.zenoh.address import Address
 from coterie.deploy.zenoh.driver import Driver
 from coterie.deploy.zenoh.net import Net
-from coterie.deploy.zenoh.place import Address
 from coterie.deploy.zenoh.sight import GaveUp, listed
 
-__all__ = ["Driver", "GaveUp", "Passport", "at_work", "place_of", "run_peer"]
+__all__ = ["Driver", "GaveUp", "Passport", "address_of", "at_work", "run_peer"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +73,7 @@ def at_work(folder: Path) -> Iterator[None]:
         yield
 
 
-def place_of(site: Site, passport: Passport) -> Address:
+def address_of(site: Site, passport: Passport) -> Address:
     refused = passport.refused()
     ends = {n.who.name: n.endpoint for n in site.neighbours}
     if not set(ends) - refused:
@@ -95,7 +95,7 @@ def run_peer(site: Site, say: Callable[[str], None]) -> Peer:
     """A peer from its config to its models."""
     with at_work(site.folder):
         passport = Passport.of(site, say)
-        place = place_of(site, passport)
+        address = address_of(site, passport)
         peer = Peer(
             site.plan,
             site.name,
@@ -105,11 +105,13 @@ def run_peer(site: Site, say: Callable[[str], None]) -> Peer:
             site.folder,
             say=say,
         )
-        with Net(place, peer.largest * (peer.remembered + 1)) as net:
-            say(f"round {peer.t} of {peer.plan.training.rounds}, with {listed(place.neighbours)}.")
+        with Net(address, peer.largest * (peer.remembered + 1)) as net:
+            say(
+                f"round {peer.t} of {peer.plan.training.rounds}, with {listed(address.neighbours)}."
+            )
             driver = Driver(peer, net, say=say, refused=passport.refused, check_self=passport.check)
             driver.run()
-            say(f"this process told its neighbours {driver.carried.total()} bytes.")
+            say(f"this process sent its neighbours {driver.carried.total()} bytes.")
         say(
             f"done: {peer.plan.training.rounds} rounds, {peer.ledger.up} bytes up,"
             f" {peer.ledger.down} down."

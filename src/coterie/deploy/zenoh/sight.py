@@ -31,7 +31,7 @@ class Network(Protocol):
     events: Any
     """Has `put`, for events of this process's own."""
 
-    def tell(self, name: str, facts: Mapping[str, Any], payload: bytes) -> None: ...
+    def send(self, name: str, facts: Mapping[str, Any], payload: bytes) -> None: ...
     def ask(self, name: str, question: Any, payload: bytes, timeout: float) -> None: ...
     def next(self, timeout: float) -> Event | None: ...
 
@@ -46,10 +46,10 @@ class Sight:
     counts: bool = True
     entry: int = -1
     news: float = float("-inf")
-    """When something new was heard of it."""
+    """When something new of it arrived."""
     asking: bool = False
     again: int = -1
-    """The round whose message it says it has told, and which is not here although that answer came
+    """The round whose message it says it has sent, and which is not here although that answer came
     after it: it got lost on the way.
     """
     asked_at: float = 0.0
@@ -61,7 +61,7 @@ class Sight:
     acked: bool = False
     """It knows that this peer has finished."""
     complaints: int = 0
-    told_off: bool = False
+    warned: bool = False
 
 
 @dataclasses.dataclass

@@ -15,9 +15,9 @@ from coterie.deploy.client import Client
 from coterie.deploy.hub import Hub
 from coterie.deploy.messages import Rejected, Reply, Request
 from coterie.deploy.site import Site
+from coterie.deploy.zenoh.address import Address
 from coterie.deploy.zenoh.net import Answered, Asked, Net, Seen, packed, unpacked
 from coterie.deploy.zenoh.peer import Passport, at_work
-from coterie.deploy.zenoh.place import Address
 from coterie.deploy.zenoh.sight import ASK_AGAIN, LOOK_AGAIN, GaveUp, listed
 
 FRAMES = 1 << 12
@@ -144,8 +144,8 @@ def run_hub(site: Site, say: Callable[[str], None]) -> Hub:
             " plan."
         )
     there = {name: ends.get(name, "") for name in plan.clients if name not in passport.refused()}
-    place = Address(plan.name, site.name, site.listen, there, passport.identity)
-    with at_work(site.folder), Net(place, 4 * hub.largest) as net:
+    address = Address(plan.name, site.name, site.listen, there, passport.identity)
+    with at_work(site.folder), Net(address, 4 * hub.largest) as net:
         say(f"round {hub.t} of {plan.training.rounds}, hub of {listed(there)}.")
         asking = Asking(hub, net, passport, say)
         goes_on = rules.on_missing == "go-on"
@@ -185,13 +185,13 @@ def run_client(site: Site, say: Callable[[str], None]) -> Client:
     hub = site.neighbours[0].who.name
     if hub in passport.refused():
         raise InvalidInput(f"the hub {hub!r} is revoked.")
-    place = Address(
+    address = Address(
         plan.name, site.name, site.listen, {hub: site.neighbours[0].endpoint}, passport.identity
     )
     client = Client(
         plan, site.number, site.worker(), site.folder, share_scores=site.share_scores, say=say
     )
-    with at_work(site.folder), Net(place, 4 * client.largest) as net:
+    with at_work(site.folder), Net(address, 4 * client.largest) as net:
         say(f"{client.rounds} rounds done of {plan.training.rounds}; waiting for {hub}.")
         news = looked = time.monotonic()
         while True:

@@ -1,4 +1,4 @@
-"""What a peer and its neighbours tell and ask each other: positions, messages, answers.
+"""What a peer and its neighbours send and ask each other: positions, messages, answers.
 
 One thread works; only `at_once` is called by another one, which reads what `_post` has put on the
 board.
@@ -15,16 +15,16 @@ from typing import Any
 from coterie.deploy.messages import Rejected, read_json
 from coterie.deploy.peer import Peer
 from coterie.deploy.peer_record import FARTHEST
-from coterie.deploy.zenoh.net import Answered, Asked, Event, Seen, Told, packed, unpacked
+from coterie.deploy.zenoh.net import Answered, Asked, Event, Published, Seen, packed, unpacked
 from coterie.deploy.zenoh.sight import ANSWER_WITHIN, ASK_AGAIN, Leap, Network, Sight
 
 COMPLAINTS = 10
-"""So many rejected messages of a neighbour are told of one by one; of the others, every hundredth.
+"""So many rejected messages of a neighbour are reported one by one; of the others, every hundredth.
 """
 
 
 class Talk:
-    """One peer among its neighbours, as far as it hears and tells."""
+    """One peer among its neighbours, as far as it receives and sends."""
 
     def __init__(
         self,
@@ -42,20 +42,20 @@ class Talk:
         self._refused, self._check_self = refused, check_self
         self.refused: frozenset[str] = frozenset()
         self._looked = float("-inf")
-        self.said = -1
-        """The last round whose message was told by this process."""
+        self.sent_round = -1
+        """The last round whose message was sent by this process."""
         self.since = self.clock()
         self.leap: Leap | None = None
         self.leap_at = 0.0
         self.ended = float("inf")
         self._announced = (-1, 0.0)
         self.carried = Counter[str]()
-        """Bytes of the messages that this process has put on the wire: told, and given to those who
+        """Bytes of the messages that this process has put on the wire: sent, and given to those who
         asked.
         """
-        self._told: dict[str, frozenset[int]] = {}
-        """The rounds whose messages each neighbour was told over the link that stands now, of those
-        that are kept.
+        self._sent: dict[str, frozenset[int]] = {}
+        """The rounds whose messages were sent to each neighbour over the link that stands now, of
+        those that are kept.
         """
         self._post()
         net.at_once = self.at_once
@@ -76,7 +76,7 @@ class Talk:
             self._see(name, event.alive)
             return
         try:
-            if isinstance(event, Told):
+            if isinstance(event, Published):
                 facts = self._position(name, read_json(event.facts))
                 self._hear(name, facts["round"], event.payload)
             elif isinstance(event, Asked):
@@ -92,7 +92,7 @@ class Talk:
         if alive != sight.alive:
             self.say(f"{name} is {'there' if alive else 'gone'}.")
         sight.alive, sight.again = alive, -1
-        self._told.pop(name, None)  # what was on its way may be lost
+        self._sent.pop(name, None)  # what was on its way may be lost
         self._post()
         if alive:
             sight.acked, sight.pause, sight.ask_at = False, ASK_AGAIN[0], 0.0
@@ -165,10 +165,11 @@ class Talk:
                 if about >= self.rounds:
                     sight.acked = True
                 self._hear_all(name, found.get("rounds", []), wires)
-                told = found.get("told")
+                on_its_way = found.get("told")
                 sight.again = (
                     want
-                    if isinstance(told, list) and (want := self.peer.wants(name)) in told
+                    if isinstance(on_its_way, list)
+                    and (want := self.peer.wants(name)) in on_its_way
                     else -1
                 )
         finally:
@@ -197,19 +198,19 @@ class Talk:
     # -- what goes ---------------------------------------------------------------------------------
 
     def _post(self) -> None:
-        """Put up what any neighbour may be told at any time, while this thread works."""
+        """Put up what may be sent to any neighbour at any time, while this thread works."""
         peer = self.peer
         positions = {name: peer.position(name) for name in self.sights if name not in self.refused}
-        self._board = (positions, dict(peer.outbox), dict(self._told))
+        self._board = (positions, dict(peer.outbox), dict(self._sent))
 
     def at_once(self, asked: Asked) -> bool:
         """Called by another thread: answer questions that change nothing.
 
-        What was told over the link that stands is not said a second time, but named: on a slow link
+        What was sent over the link that stands is not sent a second time, but named: on a slow link
         it is still on its way, and this answer comes after it. Who has the answer but not the
         message asks for it again.
         """
-        positions, outbox, told = self._board
+        positions, outbox, sent = self._board
         if asked.name not in positions:
             asked.answer(None)
             return True
@@ -222,7 +223,7 @@ class Talk:
         if type(want) is not int:
             return False
         rounds = sorted(r for r in outbox if r >= want) if positions[asked.name]["counts"] else []
-        under_way = frozenset() if again is True else told.get(asked.name, frozenset())
+        under_way = frozenset() if again is True else sent.get(asked.name, frozenset())
         on_its_way, rounds = (
             [r for r in rounds if r in under_way],
             [r for r in rounds if r not in under_way],

@@ -1,4 +1,4 @@
-"""What an exchange is: the round of one kind of method, told for one client and for the hub.
+"""What an exchange is: the round of one kind of method, written for one client and for the hub.
 
 A round is: the hub speaks; every client that takes part has its turn (hear → local → send); the
 round is closed (the hub merges, or neighbours pull). The simulator maps the client's turn over
@@ -25,7 +25,7 @@ from coterie.engine.setting import ClientState, HubState, Log, Round, State, Who
 
 
 class Heard(NamedTuple):
-    """What a client has from the hub at the beginning of a round."""
+    """What a client has received from the hub at the beginning of a round."""
 
     received: PyTree
     down: PyTree = ()
@@ -64,23 +64,23 @@ class Closed(NamedTuple):
 
 
 class Offer(NamedTuple):
-    """What the federation gives a newcomer: the hub's state, what all hear, the members' last
-    messages (graph), and what every client begins with.
+    """What the federation gives a newcomer: the hub's state, what all receive, the members'
+    last messages (graph), and what every client begins with.
     """
 
     hub: PyTree
     received: PyTree
     messages: PyTree
     template: Vector
-    own: PyTree
+    method_state: PyTree
 
 
 class Accounts(NamedTuple):
     """What a bill needs besides the log of a round."""
 
-    hearing: BroadcastAccount
+    broadcasts: BroadcastAccount
     whole_copy: int
-    """Bytes that bring a client up to date that has heard nothing for long."""
+    """Bytes that bring a client up to date that has received nothing for long."""
     degrees: Any
     adjacency: Any
     members: Any
@@ -130,13 +130,13 @@ class Exchange:
     # -- a round -----------------------------------------------------------------------------------
 
     def speak(self, now: Round, hub: HubState) -> Sent | None:
-        """What the hub says to all at once, over its link; None when it tells each client something
+        """What the hub sends to all at once, over its link; None when each client gets something
         of its own, or nothing is compressed.
         """
         return None
 
     def hear(
-        self, now: Round, hub: HubState, said: Sent | None, client: Scalar, state: ClientState
+        self, now: Round, hub: HubState, broadcast: Sent | None, client: Scalar, state: ClientState
     ) -> Heard:
         """What a client receives in this round (or would, when it is evaluated)."""
         return Heard((), state.down, 0)
@@ -148,7 +148,7 @@ class Exchange:
 
         A link is left alone when its client sends nothing.
         """
-        step = now.method.local(heard.received, state.own, now.objective(client))
+        step = now.method.local(heard.received, state.method_state, now.objective(client))
         kind = self.up(now)
         out = Outgoing(step.message, self.reference(now, heard.received, step.message), t=now.t)
         if not kind.passes:
@@ -176,7 +176,9 @@ class Exchange:
         """What both ends know beforehand that is near the message."""
         return None
 
-    def close(self, now: Round, state: State, said: Sent | None, turns: Turn, who: Who) -> Closed:
+    def close(
+        self, now: Round, state: State, broadcast: Sent | None, turns: Turn, who: Who
+    ) -> Closed:
         """The end of a round: `turns` are stacked over `who.ids`."""
         return Closed(
             state.hub, turns.state, turns.down, turns.finite, jnp.zeros(len(who.ids), bool)
@@ -195,15 +197,15 @@ class Exchange:
     def newcomer(
         self, now: Round, offer: Offer, client: Scalar, weights: Array, rounds: Scalar
     ) -> tuple[PyTree, PyTree]:
-        """What a newcomer has received, and its own state, after so many rounds."""
-        local = lambda i, own: self.alone(now, offer.received, client, own, i).state
-        return offer.received, jax.lax.fori_loop(0, rounds, local, offer.own)
+        """What a newcomer has received, and its method state, after so many rounds."""
+        local = lambda i, state: self.alone(now, offer.received, client, state, i).state
+        return offer.received, jax.lax.fori_loop(0, rounds, local, offer.method_state)
 
     @staticmethod
-    def alone(now: Round, received: PyTree, client: Scalar, own: PyTree, i: Scalar) -> Any:
+    def alone(now: Round, received: PyTree, client: Scalar, method_state: PyTree, i: Scalar) -> Any:
         """The local work of a newcomer in the i-th round after this one."""
         later = now._replace(t=now.t + i)
-        return now.method.local(received, own, later.objective(client))
+        return now.method.local(received, method_state, later.objective(client))
 
 
 def honest(now: Round, finite: Array, ids: Array) -> Array:

@@ -40,29 +40,31 @@ class Graph(Exchange):
         return link.graph_down(now.channel)
 
     def open_client(self, now: Round, hub: HubState, template: Vector) -> ClientState:
-        own = now.method.client_init(template)
+        method_state = now.method.client_init(template)
         up, down = self.up(now), self.down(now)
         if up.passes and down.passes:
-            return ClientState(own)
-        message = now.method.message(own)
+            return ClientState(method_state)
+        message = now.method.message(method_state)
         # All start alike, so nobody is pulled anywhere: what comes down is the client's own part,
         # negated.
         silent = jax.tree.map(lambda leaf: -leaf, now.method.own_pull(message))
         between = now.method.hub_between
         return ClientState(
-            own,
+            method_state,
             link.open_link(up, now.channel, message),
             link.open_link(down, now.channel.downward(), silent) if between else (),
         )
 
-    def close(self, now: Round, state: State, said: Sent | None, turns: Turn, who: Who) -> Closed:
+    def close(
+        self, now: Round, state: State, broadcast: Sent | None, turns: Turn, who: Who
+    ) -> Closed:
         ids, messages, rows = who.ids, turns.message, turns.state
-        pool_ids, pool, told = self.heard_of(now, state, who, messages)
+        pool_ids, pool, finite = self.arriving(now, state, who, messages)
         unsent = jnp.zeros(len(ids), bool)
-        if told is not None:
-            unsent = ~told[jnp.searchsorted(pool_ids, ids)]
-        own = jax.vmap(now.method.message)(rows.own) if compares_itself(now) else messages
-        pulls, totals = neighbour_pull(now, Mixing(ids, own, pool_ids, pool, told))
+        if finite is not None:
+            unsent = ~finite[jnp.searchsorted(pool_ids, ids)]
+        own = jax.vmap(now.method.message)(rows.method_state) if compares_itself(now) else messages
+        pulls, totals = neighbour_pull(now, Mixing(ids, own, pool_ids, pool, finite))
         if now.method.hub_between:
             carry = lambda *one: self.carry(now, *one)
             pulls, links, down = jax.vmap(carry)(ids, pulls, totals, messages, rows.down)
@@ -70,21 +72,20 @@ class Graph(Exchange):
             links, down = rows.down, jnp.zeros(len(ids), jnp.int32)
         rows = rows._replace(down=links)
         rows = jax.vmap(lambda *one: self.absorb(now, *one))(rows, pulls, messages)
-        finite = honest(now, jax.vmap(all_finite)(rows.own), ids)
-        return Closed(state.hub, rows, down, finite, unsent)
+        finite_after = honest(now, jax.vmap(all_finite)(rows.method_state), ids)
+        return Closed(state.hub, rows, down, finite_after, unsent)
 
-    def heard_of(
+    def arriving(
         self, now: Round, state: State, who: Who, messages: PyTree
     ) -> tuple[Array, PyTree, Array | None]:
-        """The clients that are heard of, what is heard of them (what they said now or last, or a
-        lie), and who of them said anything finite (None: all). What is not finite counts as not
-        sent.
+        """The clients whose messages arrive, these messages (what they sent now or last, or a lie),
+        and whose are finite (None: all). What is not finite counts as not sent.
         """
         threat, seed, t, ids = now.setting.threat, now.setting.seed, now.t, who.ids
-        told = messages
+        arrived = messages
         if threat is not None:
-            told = threat.attack.apply(messages, threat.malicious[ids], seed, t)
-        pool_ids, pool = ids, told
+            arrived = threat.attack.apply(messages, threat.malicious[ids], seed, t)
+        pool_ids, pool = ids, arrived
         if who.pool is not None:
             pool_ids = who.pool
             last = self.last_messages(now, state.others)
@@ -94,8 +95,8 @@ class Graph(Exchange):
                 malicious = threat.malicious[pool_ids]
                 pick = lambda a, b: jnp.where(each(malicious, a), b, a)
                 last = jax.tree.map(pick, last, lie(last, pool_ids))
-            place = jnp.searchsorted(pool_ids, ids)
-            pool = jax.tree.map(lambda p, m: p.at[place].set(m), last, told)
+            index = jnp.searchsorted(pool_ids, ids)
+            pool = jax.tree.map(lambda p, m: p.at[index].set(m), last, arrived)
         if threat is None:
             return pool_ids, pool, None
         there = jax.vmap(all_finite)(pool)
@@ -117,7 +118,7 @@ class Graph(Exchange):
         up = state.up
         if up != ():
             up = up._replace(public=self.follow(now, up.public, pull, message))
-        return ClientState(now.method.absorb(state.own, pull, now.t), up, state.down)
+        return ClientState(now.method.absorb(state.method_state, pull, now.t), up, state.down)
 
     def follow(self, now: Round, public: PyTree, pull: PyTree, message: PyTree) -> PyTree:
         """With a hub: hub and client both know the pull, so their public copy of the client's
@@ -135,8 +136,8 @@ class Graph(Exchange):
         assert rows is not None
         kind, message = self.up(now), jax.vmap(now.method.message)
         if kind.passes:
-            return message(rows.own)
-        shapes = jax.eval_shape(message, rows.own)
+            return message(rows.method_state)
+        shapes = jax.eval_shape(message, rows.method_state)
         one = lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype)
         like = jax.tree.map(one, shapes)
         return jax.vmap(lambda up: link.known(kind, up, like))(rows.up)
@@ -155,23 +156,24 @@ class Graph(Exchange):
         joined = method.join(offer.template, pool, weights)
         # Without neighbours there is nobody to begin from but oneself.
         tied = jnp.sum(weights) > 0
-        own = jax.tree.map(lambda a, b: jnp.where(tied, a, b), joined, offer.own)
+        method_state = jax.tree.map(lambda a, b: jnp.where(tied, a, b), joined, offer.method_state)
 
-        def together(i: Scalar, own: PyTree) -> PyTree:
-            step = self.alone(now, offer.received, client, own, i)
+        def together(i: Scalar, state: PyTree) -> PyTree:
+            step = self.alone(now, offer.received, client, state, i)
             pull = method.pull(step.message, pool, weights)
             return method.absorb(step.state, pull, now.t + i)
 
-        return offer.received, lax.fori_loop(0, rounds, together, own)
+        return offer.received, lax.fori_loop(0, rounds, together, method_state)
 
 
 class Mixing:
-    """Who pulls whom in a round: clients, their own messages, and the pool of what is heard."""
+    """Who pulls whom in a round: clients, their own messages, and the pool of messages that
+    arrived."""
 
     def __init__(
-        self, ids: Array, own: PyTree, pool_ids: Array, pool: PyTree, told: Array | None
+        self, ids: Array, own: PyTree, pool_ids: Array, pool: PyTree, finite: Array | None
     ) -> None:
-        self.ids, self.own, self.pool_ids, self.pool, self.told = ids, own, pool_ids, pool, told
+        self.ids, self.own, self.pool_ids, self.pool, self.finite = ids, own, pool_ids, pool, finite
 
 
 def compares_itself(now: Round) -> bool:
@@ -191,18 +193,18 @@ def neighbour_pull(now: Round, mix: Mixing) -> tuple[PyTree, Array]:
     """
     method, graph = now.method, now.setting.graph
     if graph.dense is not None:
-        weights, place = dense_weights(graph, mix), None
+        weights, index = dense_weights(graph, mix), None
         numbers = sum(leaf.size for leaf in jax.tree.leaves(mix.pool))
     else:
-        weights, place = table_weights(graph, mix)
+        weights, index = table_weights(graph, mix)
         leaves = jax.tree.leaves(mix.pool)
         numbers = sum(leaf.size // len(mix.pool_ids) for leaf in leaves) * weights.shape[1]
 
-    def one(own: PyTree, weights: Array, place: Array | None = None) -> PyTree:
-        near = mix.pool if place is None else jax.tree.map(lambda m: m[place], mix.pool)
+    def one(own: PyTree, weights: Array, index: Array | None = None) -> PyTree:
+        near = mix.pool if index is None else jax.tree.map(lambda m: m[index], mix.pool)
         return method.pull(own, near, weights)
 
-    arguments = (mix.own, weights) if place is None else (mix.own, weights, place)
+    arguments = (mix.own, weights) if index is None else (mix.own, weights, index)
     # A linear pull is one matrix product, nothing per pair.
     linear = method.pulls_linearly and graph.dense is not None
     count = len(mix.ids)
@@ -219,16 +221,16 @@ def dense_weights(graph: Coupled, mix: Mixing) -> Array:
     who counts once.
     """
     once = jnp.concatenate([jnp.ones(1, bool), mix.pool_ids[1:] != mix.pool_ids[:-1]])
-    if mix.told is not None:
-        once = once & mix.told
+    if mix.finite is not None:
+        once = once & mix.finite
     return jnp.where(once, graph.dense[mix.ids][:, mix.pool_ids], 0)
 
 
 def table_weights(graph: Coupled, mix: Mixing) -> tuple[Array, Array]:
-    """The weights of each client's neighbours, and where they stand in the pool."""
+    """The weights of each client's neighbours, and their indices in the pool."""
     near = graph.near[mix.ids]
-    place = jnp.clip(jnp.searchsorted(mix.pool_ids, near), 0, len(mix.pool_ids) - 1)
-    there = mix.pool_ids[place] == near
-    if mix.told is not None:
-        there = there & mix.told[place]
-    return jnp.where(there, graph.weight[mix.ids], 0.0), place
+    index = jnp.clip(jnp.searchsorted(mix.pool_ids, near), 0, len(mix.pool_ids) - 1)
+    there = mix.pool_ids[index] == near
+    if mix.finite is not None:
+        there = there & mix.finite[index]
+    return jnp.where(there, graph.weight[mix.ids], 0.0), index

@@ -26,13 +26,17 @@ class Pooled(Exchange):
         return HubState(jax.tree.map(jnp.copy, now.method.hub_init(template)))
 
     def hear(
-        self, now: Round, hub: HubState, said: Sent | None, client: Scalar, state: ClientState
+        self, now: Round, hub: HubState, broadcast: Sent | None, client: Scalar, state: ClientState
     ) -> Heard:
-        return Heard(hub.own, state.down, 0)
+        return Heard(hub.method_state, state.down, 0)
 
-    def close(self, now: Round, state: State, said: Sent | None, turns: Turn, who: Who) -> Closed:
-        own = jax.tree.map(lambda leaf: leaf[0], turns.message)
-        return Closed(HubState(own), turns.state, turns.down, turns.finite, jnp.zeros(1, bool))
+    def close(
+        self, now: Round, state: State, broadcast: Sent | None, turns: Turn, who: Who
+    ) -> Closed:
+        method_state = jax.tree.map(lambda leaf: leaf[0], turns.message)
+        return Closed(
+            HubState(method_state), turns.state, turns.down, turns.finite, jnp.zeros(1, bool)
+        )
 
     def bill(self, log: Log, t: int, accounts: Accounts, method: Any) -> Bill:
         """A pooled step looks at as many samples as one step of each of these."""
@@ -45,4 +49,4 @@ class Pooled(Exchange):
         self, now: Round, offer: Offer, client: Scalar, weights: Array, rounds: Scalar
     ) -> tuple[PyTree, PyTree]:
         """There is one model for all: a newcomer takes it."""
-        return offer.received, offer.own
+        return offer.received, offer.method_state

@@ -39,29 +39,29 @@ class Star(Exchange):
 
     def open_hub(self, now: Round, template: Vector) -> HubState:
         # A copy, since rounds reuse the memory of what they are given and the template must stay.
-        own = jax.tree.map(jnp.copy, now.method.hub_init(template))
+        method_state = jax.tree.map(jnp.copy, now.method.hub_init(template))
         if now.method.addressed:
-            return HubState(own)
-        says = now.method.broadcast(own, 0)
-        return HubState(own, link.open_link(self.down(now), now.channel.downward(), says))
+            return HubState(method_state)
+        says = now.method.broadcast(method_state, 0)
+        return HubState(method_state, link.open_link(self.down(now), now.channel.downward(), says))
 
     def open_client(self, now: Round, hub: HubState, template: Vector) -> ClientState:
-        own = now.method.client_init(template)
+        method_state = now.method.client_init(template)
         up, down = self.up(now), self.down(now)
         if up.passes and down.passes:
-            return ClientState(own)
-        received = now.method.broadcast(hub.own, 0)
+            return ClientState(method_state)
+        received = now.method.broadcast(hub.method_state, 0)
         # Copies are of updates, and the first update is taken to be nothing: only shapes count.
-        message = zeros(self.message_shapes(now, received, own))
+        message = zeros(self.message_shapes(now, received, method_state))
         addressed = now.method.addressed
         return ClientState(
-            own,
+            method_state,
             link.open_link(up, now.channel, message),
             link.open_link(down, now.channel.downward(), received) if addressed else (),
         )
 
     @staticmethod
-    def message_shapes(now: Round, received: PyTree, own: PyTree) -> PyTree:
+    def message_shapes(now: Round, received: PyTree, method_state: PyTree) -> PyTree:
         """The shapes of what a client sends. `now.setting.data` may be shapes alone."""
         first = now.setting.data.first
         client = 0 if first is None else first
@@ -69,7 +69,7 @@ class Star(Exchange):
         def local(data: Any) -> PyTree:
             setting = now.setting._replace(data=data, seed=0)
             there = now._replace(setting=setting, t=0)
-            return now.method.local(received, own, there.objective(client)).message
+            return now.method.local(received, method_state, there.objective(client)).message
 
         return jax.eval_shape(local, now.setting.data)
 
@@ -77,15 +77,15 @@ class Star(Exchange):
         kind = self.down(now)
         if now.method.addressed or kind.passes:
             return None
-        out = Outgoing(now.method.broadcast(hub.own, 0), key=now.broadcast_key(), t=now.t)
+        out = Outgoing(now.method.broadcast(hub.method_state, 0), key=now.broadcast_key(), t=now.t)
         return link.transmit(kind, now.channel.downward(), hub.link, out)
 
     def hear(
-        self, now: Round, hub: HubState, said: Sent | None, client: Scalar, state: ClientState
+        self, now: Round, hub: HubState, broadcast: Sent | None, client: Scalar, state: ClientState
     ) -> Heard:
-        if said is not None:
-            return Heard(said.arrived, state.down, said.bytes)
-        received = now.method.broadcast(hub.own, client)
+        if broadcast is not None:
+            return Heard(broadcast.arrived, state.down, broadcast.bytes)
+        received = now.method.broadcast(hub.method_state, client)
         if not now.method.addressed or not now.channel.down:
             return Heard(received, state.down, size_of(received))
         out = Outgoing(received, key=now.down_key(client), t=now.t)
@@ -95,7 +95,9 @@ class Star(Exchange):
     def reference(self, now: Round, received: PyTree, message: PyTree) -> PyTree:
         return now.method.reference(received, message)
 
-    def close(self, now: Round, state: State, said: Sent | None, turns: Turn, who: Who) -> Closed:
+    def close(
+        self, now: Round, state: State, broadcast: Sent | None, turns: Turn, who: Who
+    ) -> Closed:
         sent, members = turns.message, who.members
         if who.senders is not None:
             sent = jax.tree.map(lambda m: m[who.senders], sent)
@@ -103,7 +105,7 @@ class Star(Exchange):
         by_samples = now.method.by_samples
         size = data.size[members].astype(data.x.dtype) if by_samples else None
         weights = jnp.ones(len(members), data.x.dtype) if size is None else size
-        sent = self.forward(now, state.hub, said, sent)
+        sent = self.forward(now, state.hub, broadcast, sent)
         unsent = jnp.zeros(len(who.ids), bool)
         if (threat := now.setting.threat) is not None:
             sent = threat.attack.apply(sent, threat.malicious[members], now.setting.seed, now.t)
@@ -113,49 +115,53 @@ class Star(Exchange):
             else:
                 sent = jax.tree.map(lambda m: m[who.counted], sent)
                 members, weights = members[who.counted], weights[who.counted]
-        hub = self.merge(now, state.hub, said, sent, Cohort(members, weights))
+        hub = self.merge(now, state.hub, broadcast, sent, Cohort(members, weights))
         return Closed(hub, turns.state, turns.down, turns.finite, unsent)
 
-    def forward(self, now: Round, hub: HubState, said: Sent | None, messages: PyTree) -> PyTree:
+    def forward(
+        self, now: Round, hub: HubState, broadcast: Sent | None, messages: PyTree
+    ) -> PyTree:
         """Messages, stacked, as if their clients had begun from what the hub has."""
-        if said is None:
+        if broadcast is None:
             return messages
-        return ahead(now.method, now.method.broadcast(hub.own, 0), said.arrived, messages)
+        return ahead(
+            now.method, now.method.broadcast(hub.method_state, 0), broadcast.arrived, messages
+        )
 
     def merge(
-        self, now: Round, hub: HubState, said: Sent | None, messages: PyTree, cohort: Cohort
+        self, now: Round, hub: HubState, broadcast: Sent | None, messages: PyTree, cohort: Cohort
     ) -> HubState:
         """The hub's turn: messages (see `forward`), stacked in the order of `cohort`, become its
         new state.
         """
-        heard = hub.link if said is None else said.link
+        link_down = hub.link if broadcast is None else broadcast.link
         if not len(cohort.ids):
-            return HubState(hub.own, heard)
-        return HubState(now.method.merge(hub.own, messages, cohort, now.t), heard)
+            return HubState(hub.method_state, link_down)
+        return HubState(now.method.merge(hub.method_state, messages, cohort, now.t), link_down)
 
     def bill(self, log: Log, t: int, accounts: Accounts, method: Any) -> Bill:
         up, down = integers(log.up), integers(log.down)
         if accounts.whole_copy and not method.addressed:
-            down = accounts.hearing.bill(log.ids, int(down[0]), accounts.whole_copy)
+            down = accounts.broadcasts.bill(log.ids, int(down[0]), accounts.whole_copy)
         return Bill(log.ids, up, down, log.gradients)
 
     def newcomer(
         self, now: Round, offer: Offer, client: Scalar, weights: Array, rounds: Scalar
     ) -> tuple[PyTree, PyTree]:
-        method, received, own = now.method, offer.received, offer.own
-        heard = lambda sent: method.welcome(offer.hub, received, sent)
-        first = jax.eval_shape(lambda: self.alone(now, received, client, own, 0).message)
+        method, received, method_state = now.method, offer.received, offer.method_state
+        receives = lambda sent: method.welcome(offer.hub, received, sent)
+        first = jax.eval_shape(lambda: self.alone(now, received, client, method_state, 0).message)
 
         def one(i: Scalar, state: Any) -> Any:
-            own, sent = state
-            step = self.alone(now, heard(sent), client, own, i)
+            method_state, sent = state
+            step = self.alone(now, receives(sent), client, method_state, i)
             return step.state, jax.tree.map(lambda a, b: a + b, sent, step.message)
 
-        own, sent = jax.lax.fori_loop(0, rounds, one, (own, zeros(first)))
-        return heard(sent), own
+        method_state, sent = jax.lax.fori_loop(0, rounds, one, (method_state, zeros(first)))
+        return receives(sent), method_state
 
 
-def ahead(method: Any, broadcast: PyTree, arrived: PyTree, messages: PyTree) -> PyTree:
+def ahead(method: Any, at_hub: PyTree, arrived: PyTree, messages: PyTree) -> PyTree:
     """With a compressed downlink: messages as if their clients had begun from what the hub has, and
     not from what reached them of it.
 
@@ -165,6 +171,6 @@ def ahead(method: Any, broadcast: PyTree, arrived: PyTree, messages: PyTree) -> 
     if not method.begins_from_received:
         return messages
     one = jax.tree.map(lambda leaf: leaf[0], messages)
-    there, here = method.reference(broadcast, one), method.reference(arrived, one)
+    there, here = method.reference(at_hub, one), method.reference(arrived, one)
     gap = jax.tree.map(lambda a, b: a - b, there, here)
     return jax.tree.map(lambda m, g: m + g, messages, gap)

@@ -29,7 +29,7 @@ def need_torch() -> None:
         ) from error
 
 
-def said(error: BaseException) -> str:
+def reason(error: BaseException) -> str:
     """What an error of PyTorch's says first, for a sentence of ours."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0].rstrip('.') if lines else 'no message'}"
@@ -47,7 +47,7 @@ def call_back(function: Callable[..., Any], shapes: Any, *arguments: Any) -> Any
 
     def on_buffers(_: Any, out: Any, *given: Any) -> None:
         found = function(*jax.tree.map(np.asarray, given))
-        for place, value in zip(jax.tree.leaves(out), jax.tree.leaves(found), strict=True):
-            np.copyto(np.asarray(place), value, casting="no")
+        for buffer, value in zip(jax.tree.leaves(out), jax.tree.leaves(found), strict=True):
+            np.copyto(np.asarray(buffer), value, casting="no")
 
     return buffer_callback(on_buffers, shapes, vmap_method="sequential")(*arguments)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.core.errors import InvalidInput
-from coterie.models.torch.callback import LOCK, said
+from coterie.models.torch.callback import LOCK, reason
 
 if TYPE_CHECKING:
     import torch
@@ -217,7 +217,7 @@ class Host:
         except Exception as error:
             raise InvalidInput(
                 f"the module {self.label} fails on inputs of shape {x.shape} in"
-                f" {'training' if training else 'eval'} mode ({said(error)})."
+                f" {'training' if training else 'eval'} mode ({reason(error)})."
             ) from error
         if not isinstance(found, torch.Tensor) or found.ndim < 1:
             raise InvalidInput(
@@ -288,7 +288,7 @@ class Host:
         except Exception as error:
             raise InvalidInput(
                 f"the loss fails on outputs of shape (2, {width}) and targets of shape"
-                f" {tuple(y.shape)} ({said(error)})."
+                f" {tuple(y.shape)} ({reason(error)})."
             ) from error
         alike = isinstance(twice, torch.Tensor) and isinstance(once, torch.Tensor)
         if not alike or (tuple(twice.shape), tuple(once.shape)) not in (((), ()), ((2,), (1,))):

@@ -89,13 +89,13 @@ class _LoaderFeed:
 
     def on_batch(self, key: Any, step: Any) -> Any:
         """A callback: numpy arrays in and out."""
-        epoch, place = divmod(int(np.asarray(step)), len(self.loader))
+        epoch, batch = divmod(int(np.asarray(step)), len(self.loader))
         asked = (*np.asarray(key).tolist(), epoch)
         with LOCK:
-            if asked != self.epoch or place < self.at or self.batches is None:
+            if asked != self.epoch or batch < self.at or self.batches is None:
                 with self._randomness(asked, None):
                     self.epoch, self.at, self.batches = asked, 0, iter(self.loader)
-            while self.at <= place:
+            while self.at <= batch:
                 with self._randomness(asked, self.state):
                     x, y = next(self.batches)
                 self.at += 1

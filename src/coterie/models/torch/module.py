@@ -21,7 +21,7 @@ import numpy as np
 from coterie.core.errors import InvalidInput
 from coterie.core.vector import Vector
 from coterie.models.base import Model, OwnLoss
-from coterie.models.torch.callback import call_back, need_torch, said
+from coterie.models.torch.callback import call_back, need_torch, reason
 from coterie.models.torch.host import Host
 
 if TYPE_CHECKING:
@@ -41,14 +41,14 @@ class _Device:
     def leaves(self, tree: Any) -> list[Any]:
         out = []
         for name in self.host.names:
-            place = tree
+            node = tree
             for word in name.split("."):
-                if not isinstance(place, dict) or word not in place:
+                if not isinstance(node, dict) or word not in node:
                     raise InvalidInput(
                         f"the parameters have no {name!r}, but the module {self.host.label} has."
                     )
-                place = place[word]
-            out.append(place)
+                node = node[word]
+            out.append(node)
         return out
 
     def _outputs(self) -> Callable[..., Any]:
@@ -191,7 +191,7 @@ def torch_model(
         host = Host(module, loss)
     except Exception as error:
         raise InvalidInput(
-            f"the module {type(module).__name__} cannot be copied ({said(error)})."
+            f"the module {type(module).__name__} cannot be copied ({reason(error)})."
         ) from error
     if not host.names:
         raise InvalidInput(
@@ -229,8 +229,8 @@ def _nested(flat: dict[str, Any]) -> OrderedDict[str, Any]:
     out: OrderedDict[str, Any] = OrderedDict()
     for name, value in flat.items():
         *path, last = name.split(".")
-        place = out
+        node = out
         for word in path:
-            place = place.setdefault(word, OrderedDict())
-        place[last] = value
+            node = node.setdefault(word, OrderedDict())
+        node[last] = value
     return out

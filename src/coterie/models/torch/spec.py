@@ -10,7 +10,7 @@ from typing import Any
 from coterie.core.errors import InvalidInput
 from coterie.core.options import option
 from coterie.models.base import Model, ModelSpec, model_spec
-from coterie.models.torch.callback import need_torch, said
+from coterie.models.torch.callback import need_torch, reason
 from coterie.models.torch.module import torch_model
 
 SEED = 0
@@ -20,16 +20,16 @@ def imported(where: str, path: str) -> Any:
     """What `package.module:name` names; the package must be installed (or lie on PYTHONPATH) on
     this machine.
     """
-    place, colon, name = path.partition(":")
-    if not colon or not place or not name:
+    module, colon, name = path.partition(":")
+    if not colon or not module or not name:
         raise InvalidInput(f"{where} is {path!r}, but must be of the form package.module:name.")
     try:
-        found: Any = importlib.import_module(place)
+        found: Any = importlib.import_module(module)
         for part in name.split("."):
             found = getattr(found, part)
     except (ImportError, AttributeError) as error:
         raise InvalidInput(
-            f"{where} is {path!r}, but that cannot be imported here ({said(error)})."
+            f"{where} is {path!r}, but that cannot be imported here ({reason(error)})."
         ) from None
     return found
 
@@ -63,6 +63,6 @@ class TorchSpec(ModelSpec):
                 module = make if isinstance(make, torch.nn.Module) else make()
             except Exception as error:
                 raise InvalidInput(
-                    f"model.module is {self.module!r}, but calling it failed ({said(error)})."
+                    f"model.module is {self.module!r}, but calling it failed ({reason(error)})."
                 ) from None
         return torch_model(module, loss() if isinstance(loss, type) else loss)

@@ -1,4 +1,4 @@
-"""A participant's place in a Zenoh network, and the session's configuration: links to its
+"""A participant's address in a Zenoh network, and the session's configuration: links to its
 neighbours and to nobody else.
 
 Keys, for a plan `P` and participants k and l:
@@ -9,7 +9,7 @@ Keys, for a plan `P` and participants k and l:
 
 Links are TLS with certificates on both sides. Access control refuses everything but these keys,
 each in one direction and for one certificate name: so who tells and who asks is known by its
-certificate, and a neighbour that writes under another's key is not heard. Zenoh knows no revocation
+certificate, and a neighbour that writes under another's key is ignored. Zenoh knows no revocation
 lists: who is revoked is left out when a session opens, and what it says later is not looked at.
 """
 
