@@ -38,9 +38,11 @@ def named_leaves(tree: Any) -> dict[str, NDArray[Any]]:
     return {name: np.asarray(leaf, order="C") for name, leaf in zip(names, leaves, strict=True)}
 
 
-def with_leaves(like: Any, leaves: Mapping[str, Any], what: str = "the model") -> Any:
+def with_leaves(
+    like: Any, leaves: Mapping[str, Any], what: str = "the model", *, stacked: bool = False
+) -> Any:
     """The inverse of `named_leaves`: a tree of the structure of `like`, whose leaves may be shapes
-    alone; refuses what does not fit.
+    alone; refuses what does not fit. `stacked` leaves have one axis more, in front.
 
     >>> with_leaves({"w": np.zeros(2)}, {"w": np.ones(2)})
     {'w': array([1., 1.])}
@@ -49,10 +51,11 @@ def with_leaves(like: Any, leaves: Mapping[str, Any], what: str = "the model") -
     for name, shape in zip(names, shapes, strict=True):
         if name not in leaves:
             raise InvalidInput(f"{what} lacks the array {name!r}.")
-        if tuple(leaves[name].shape) != tuple(shape.shape):
+        found = tuple(leaves[name].shape)[1 if stacked else 0 :]
+        if found != tuple(shape.shape):
             raise InvalidInput(
-                f"the array {name!r} of {what} has the shape {tuple(leaves[name].shape)}, but must"
-                f" have {tuple(shape.shape)}."
+                f"the array {name!r} of {what} has the shape {found}, but must have"
+                f" {tuple(shape.shape)}."
             )
     if extra := sorted(set(leaves) - set(names)):
         raise InvalidInput(f"{what} has the array {extra[0]!r}, which does not belong to it.")
