@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from coterie.core.errors import CoterieError, Diverged, InvalidInput, Notice
+    from coterie.core.metrics import METRICS, Metric, register_metric
     from coterie.core.schedule import Cosine, InverseSqrt, InverseTime, Linear, SquareRoot
     from coterie.core.vector import Vector
     from coterie.coupling import graph
@@ -68,6 +69,7 @@ _WHERE = {
     "coterie.engine.many": "simulate_many",
     "coterie.engine.simulate": "Result Simulator simulate",
     "coterie.core.errors": "CoterieError Diverged InvalidInput Notice",
+    "coterie.core.metrics": "METRICS Metric register_metric",
     "coterie.models": "MODELS Model get_model torch_model",
     "coterie.core.schedule": "Cosine InverseSqrt InverseTime Linear SquareRoot",
     "coterie.models.torch.loader": "LoaderClient",
@@ -121,6 +123,7 @@ __all__ = [
     "APFL",
     "L2GD",
     "METHODS",
+    "METRICS",
     "MODELS",
     "RSA",
     "Cosine",
@@ -148,6 +151,7 @@ __all__ = [
     "LpProj1",
     "LpProj2",
     "Method",
+    "Metric",
     "Mocha",
     "Model",
     "Notice",
@@ -172,6 +176,7 @@ __all__ = [
     "get_model",
     "graph",
     "load",
+    "register_metric",
     "simulate",
     "simulate_many",
     "torch_model",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -13,17 +13,18 @@ import numpy as np
 from coterie.channel import PLAIN, Channel
 from coterie.core.compilation import Compilations
 from coterie.core.errors import InvalidInput
+from coterie.core.metrics import Metric, OwnMetric
 from coterie.core.typing import PyTree, Scalar
 from coterie.coupling.graph import Graph
 from coterie.data.federation import Federation
-from coterie.engine.arguments import as_list, as_seeds
+from coterie.engine.arguments import as_list, as_seeds, judged_by
 from coterie.engine.rounds import rounds_block
 from coterie.engine.setting import Log, Setting, Spec, State
 from coterie.engine.simulate import Result
 from coterie.engine.simulator import BLOCK, Simulator
 from coterie.engine.snapshot import Snapshot
 from coterie.engine.store import DeviceStore
-from coterie.engine.training import Training
+from coterie.engine.training import Training, TrainingOptions
 from coterie.methods.base import Method
 from coterie.models.base import Model, ModelSpec
 
@@ -65,7 +66,8 @@ def simulate_many(
     seeds: Sequence[int] = (0,),
     graph: Graph | None = None,
     channel: Channel | str = PLAIN,
-    **training: Any,
+    metric: str | Metric | OwnMetric | None = None,
+    **training: Unpack[TrainingOptions],
 ) -> list[Result]:
     """Several values of traced hyper-parameters, or several seeds, side by side in one compiled
     program.
@@ -82,6 +84,7 @@ def simulate_many(
             " or as many of both."
         )
     methods, seeds = methods * (count // len(methods)), seeds * (count // len(seeds))
+    given = judged_by(metric, dict(training))
     begun = time.perf_counter()
     with Compilations() as compilations:
         sims = [
@@ -89,7 +92,7 @@ def simulate_many(
                 m,
                 federation,
                 model,
-                Training.from_config({**training, "seed": s, "store": "device"}),
+                Training.from_config({**given, "seed": s, "store": "device"}),
                 graph,
                 channel=channel,
             )

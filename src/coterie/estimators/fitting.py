@@ -38,7 +38,9 @@ def is_frame(x: Any) -> bool:
 
 
 def as_arrow(x: Any) -> Any:
-    return as_table(x.to_arrow() if hasattr(x, "to_arrow") else x)
+    """A frame as an Arrow table; names of columns become text."""
+    table = as_table(x)
+    return table.rename_columns([str(name) for name in table.column_names])
 
 
 class Inputs(NamedTuple):
@@ -54,10 +56,10 @@ class Inputs(NamedTuple):
             table = as_arrow(x)
             kinds = [kind_of(table.column(name), name) for name in table.column_names]
             rows = np.arange(table.num_rows)
-            columns, (found,) = fit_columns(
-                table, kinds, [rows], missing="fill", standardise=standardise
-            )
-            return cls(Prepared(columns, missing="fill").to_config()), found
+            given = {name: table.column(name) for name in table.column_names}
+            made = fit_columns(given, kinds, [rows], missing="fill", standardise=standardise)
+            prepared = Prepared(made.columns, missing="fill")
+            return cls(prepared.to_config()), made.inputs[0]
         if not standardise:
             return cls(), np.asarray(x, np.float32)
         scaling = fit(np.asarray(x, np.float64))

@@ -109,28 +109,23 @@ class Personal(BaseEstimator):
                 given[key] = value
         return method_of(self.method, given)
 
-    def _validated(self, x: Any, y: Any = None, *, reset: bool) -> tuple[Any, Any]:
-        """X as an array of numbers, or as the frame it is; y as scikit-learn checks it."""
+    def _validated(self, x: Any, *, reset: bool) -> Any:
+        """X as an array of numbers, or as the frame it is."""
         if is_frame(x):
-            if y is None:
-                return validate_data(self, x, reset=reset, skip_check_array=True), None
+            return validate_data(self, x, reset=reset, skip_check_array=True)
+        return validate_data(self, x, reset=reset, dtype=[np.float64, np.float32])
+
+    def _validated_both(self, x: Any, y: Any, *, reset: bool) -> tuple[Any, Array]:
+        """The same of X and y."""
+        if is_frame(x):
             x, y = validate_data(self, x, y, reset=reset, skip_check_array=True)
-            rows = x.shape[0] if hasattr(x, "shape") else x.num_rows
+            rows = x.num_rows if hasattr(x, "num_rows") else x.shape[0]
             if rows != len(y):
                 raise InvalidInput(f"X has {rows} rows, but y has {len(y)}; they must be as many.")
             return x, self._checked_y(y)
-        if y is None:
-            return validate_data(self, x, reset=reset, dtype=[np.float64, np.float32]), None
         many = self._task == "regression"
-        x, y = validate_data(
-            self,
-            x,
-            y,
-            reset=reset,
-            dtype=[np.float64, np.float32],
-            multi_output=many,
-            y_numeric=many,
-        )
+        kinds = {"dtype": [np.float64, np.float32], "multi_output": many, "y_numeric": many}
+        x, y = validate_data(self, x, y, reset=reset, **kinds)
         return x, self._checked_y(y)
 
     def _checked_y(self, y: Any) -> Array:
@@ -189,7 +184,7 @@ class Personal(BaseEstimator):
     def _answers(self, x: Any, groups: Any) -> Array:
         """(rows, outputs): probabilities, or values in the units of training."""
         check_is_fitted(self)
-        x, _ = self._validated(x, reset=False)
+        x = self._validated(x, reset=False)
         inputs = Inputs(*self._inputs).of(x)
         if groups is None and len(self.groups_) > 1:
             return self._shared(inputs)
@@ -235,7 +230,7 @@ class Personal(BaseEstimator):
         check_is_fitted(self)
         if isinstance(rounds, bool) or not isinstance(rounds, (int, np.integer)) or rounds < 0:
             raise InvalidInput(f"rounds is {shown(rounds)}, but must be a whole number ≥ 0.")
-        x, checked = self._validated(X, y, reset=False)
+        x, checked = self._validated_both(X, y, reset=False)
         return self._adapt(x, checked, int(rounds))
 
     # -- files -------------------------------------------------------------------------------------
@@ -285,7 +280,7 @@ class PersonalClassifier(ClassifierMixin, Personal):
 
     def fit(self, X: Any, y: Any, groups: Any = None) -> Self:
         """Train on rows X with labels y; `groups` says whose row each is."""
-        x, found = self._validated(X, y, reset=True)
+        x, found = self._validated_both(X, y, reset=True)
         self.classes_ = np.unique(found)
         return self._fit(x, found, groups)
 
@@ -333,7 +328,7 @@ class PersonalRegressor(RegressorMixin, Personal):
 
     def fit(self, X: Any, y: Any, groups: Any = None) -> Self:
         """Train on rows X with targets y; `groups` says whose row each is."""
-        x, found = self._validated(X, y, reset=True)
+        x, found = self._validated_both(X, y, reset=True)
         self._mean, spread = found.mean(0), found.std(0)
         self._spread = np.where(spread > 0, spread, 1.0)
         return self._fit(x, found, groups)

@@ -14,11 +14,11 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from scipy import stats
 
 from coterie.adversary import Attack
 from coterie.core.errors import InvalidInput
 from coterie.core.files import write_json, write_text
+from coterie.core.metrics import metric_of
 from coterie.core.options import as_written
 from coterie.data.federation import SPLITS
 from coterie.data.outline import Outline
@@ -26,6 +26,7 @@ from coterie.engine.training import Training
 from coterie.methods.graph import GraphMethod
 from coterie.methods.local import equal_compute
 from coterie.models.base import ModelSpec
+from coterie.runs.card_score import AllRows, TestRows, gain_facts, score_facts
 from coterie.runs.experiment import Contender, Experiment
 from coterie.runs.records import ROWS
 from coterie.runs.run import environment
@@ -47,35 +48,6 @@ class Card:
         from coterie.runs.card_text import card_text
 
         return card_text(self.facts)
-
-
-def wilson(right: int, rows: int, level: float = 0.95) -> tuple[float, float]:
-    """Wilson's interval of a share.
-
-    >>> tuple(round(end, 4) for end in wilson(45, 50))
-    (0.7864, 0.9565)
-    """
-    found = stats.binomtest(right, rows).proportion_ci(level, "wilson")
-    return float(found.low), float(found.high)
-
-
-def score_facts(task: str, rows: NDArray[Any], unit: float = 1.0) -> dict[str, Any] | None:
-    """A score with its 95% interval, from the score of every test row: 1 or 0 for classes, the
-    negated squared error for values, where `unit` is that of the target, squared.
-    """
-    if not len(rows):
-        return None
-    if task == "classification":
-        low, high = wilson(int(np.round(rows.sum())), len(rows))
-        name, value = "accuracy", float(rows.mean())
-    else:
-        errors = -rows.astype(float) * unit
-        name, value, low, high = "mean squared error", float(errors.mean()), None, None
-        if len(errors) > 1 and errors.std() > 0:
-            reach = stats.t.ppf(0.975, len(errors) - 1) * errors.std(ddof=1) / len(errors) ** 0.5
-            low, high = max(0.0, value - reach), value + reach
-    how = "Wilson" if task == "classification" else "Student's t over the squared errors"
-    return {"name": name, "value": value, "low": low, "high": high, "rows": len(rows), "how": how}
 
 
 def _beside(folder: Path, experiment: Experiment) -> Path | None:
@@ -178,27 +150,32 @@ class Cards:
 
     def __init__(self, folder: Path, experiment: Experiment, known: Outline, t: int) -> None:
         self.folder, self.experiment, self.known, self.t = folder, experiment, known, t
+        self.metric = metric_of(experiment.training.metric, known.task)
+        self._rows: dict[str, AllRows] = {}
 
     @cached_property
-    def _alone(self) -> Scores | None:
+    def _alone(self) -> AllRows | None:
         beside = _beside(self.folder, self.experiment)
-        return None if beside is None else Scores.read(beside)
+        return None if beside is None else AllRows(beside, self.metric, "personal")
 
-    @cached_property
-    def _scores(self) -> Scores | None:
-        return Scores.read(self.folder)
+    def _of(self, number: int, view: str) -> TestRows:
+        if view not in self._rows:
+            self._rows[view] = AllRows(self.folder, self.metric, view)
+        return self._rows[view].of(number)
 
     def of(self, number: int | None, name: str | None, view: str | None) -> Card:
         """The card of a client's model; without a client that of the shared one, and without a view
         that of what newcomers get.
         """
         experiment, known = self.experiment, self.known
-        rows = np.zeros(0)
-        if number is not None and view is not None and self._scores is not None:
-            rows = self._scores.of(number, view)
+        rows = TestRows()
+        if number is not None and view is not None:
+            rows = self._of(number, view)
         judged = number is not None and view == experiment.method.model_views[0]
-        prepared = known.facts.get("prepared")
-        unit = 1.0 if prepared is None else prepared.target_scale**2
+        scale = target_scale(known)
+        gain = None
+        if number is not None and judged and len(rows) and self._alone is not None:
+            gain = gain_facts(self.metric, rows, self._alone.of(number), scale)
         tied = view is None and isinstance(experiment.method, GraphMethod)
         return Card(
             {
@@ -211,32 +188,13 @@ class Cards:
                 "keep": experiment.training.keep,
                 "data": data_facts(known, number),
                 "training": method_facts(experiment),
-                "score": score_facts(known.task, rows, unit),
-                "gain over Local": self._gain(number, rows) if judged else None,
+                "score": score_facts(self.metric, rows, scale),
+                "gain over Local": gain,
                 "bytes": self._bytes(number),
                 "versions": _versions_of(self.folder),
                 "members' models inside": known.clients if tied else 0,
             }
         )
-
-    def _gain(self, number: int | None, rows: NDArray[Any]) -> dict[str, Any] | None:
-        """The gain over Local on the same test rows, with an exact test of it (McNemar's; the sign
-        test for values).
-        """
-        if number is None or self._alone is None or not len(rows):
-            return None
-        alone = self._alone.of(number, "personal")
-        if len(alone) != len(rows):
-            return None
-        better, worse = int((rows > alone).sum()), int((rows < alone).sum())
-        p = stats.binomtest(better, better + worse).pvalue if better + worse else 1.0
-        return {
-            "mean": float((rows.astype(float) - alone).mean()),
-            "rows better": better,
-            "rows worse": worse,
-            "p": float(p),
-            "against": "Local at equal gradient steps, on the same test rows",
-        }
 
     @cached_property
     def _ledger(self) -> dict[str, NDArray[Any]] | None:
@@ -257,28 +215,7 @@ class Cards:
         return told
 
 
-@dataclasses.dataclass(frozen=True)
-class Scores:
-    """The score of every test row after the last round, sorted by client and row."""
-
-    client: NDArray[Any]
-    scores: dict[str, NDArray[Any]]
-
-    @classmethod
-    def read(cls, folder: Path) -> Scores | None:
-        """Of a run's folder; None if it did not end."""
-        if not (folder / ROWS).is_file():
-            return None
-        table = pq.read_table(folder / ROWS)
-        views = np.asarray(table["view"].to_pylist())
-        client, row, score = (table[n].to_numpy() for n in ("client", "row", "score"))
-        scores = {}
-        for view in np.unique(views):
-            mine = np.flatnonzero(views == view)
-            order = mine[np.lexsort((row[mine], client[mine]))]
-            scores[str(view)], owner = score[order], client[order]
-        return cls(owner, scores)
-
-    def of(self, number: int, view: str) -> NDArray[Any]:
-        first, last = np.searchsorted(self.client, [number, number + 1])
-        return np.asarray(self.scores[view][first:last]) if view in self.scores else np.zeros(0)
+def target_scale(known: Outline) -> float:
+    """How many of the target's units one unit of training is."""
+    prepared = known.facts.get("prepared")
+    return 1.0 if prepared is None else float(prepared.target_scale)

@@ -81,8 +81,8 @@ def _score(facts: dict[str, Any]) -> str:
     if score is None:
         lines.append("There are no test rows to say it by.")
         return "\n".join(lines) + "\n"
-    unit, sign = (100, "%") if score["name"] == "accuracy" else (1, "")
-    number = lambda v: f"{unit * v:.2f}{sign}" if unit == 100 else f"{v:.4g}"
+    per_cent = score["percent"]
+    number = lambda v: f"{100 * v:.2f}%" if per_cent else f"{v:.4g}"
     interval = (
         f" (95% interval {number(score['low'])} to {number(score['high'])})"
         if score["low"] is not None
@@ -90,22 +90,29 @@ def _score(facts: dict[str, Any]) -> str:
     )
     lines.append(
         f"On {score['rows']} test rows of {facts['client']}, which it was not trained on:"
-        f" {score['name']} {number(score['value'])}{interval}."
+        f" {score['title']} {number(score['value'])}{interval}."
     )
     if score["rows"] < POOR:
         lines.append(f"{score['rows']} rows are few: the score may be far from what you will see.")
     if gain is not None:
-        more = "better" if gain["mean"] > 0 else "worse" if gain["mean"] < 0 else "different"
-        size = (
-            f"{100 * abs(gain['mean']):.2f} points" if unit == 100 else f"{abs(gain['mean']):.4g}"
-        )
-        sure = "clear" if gain["p"] <= 0.05 else "not clear"
-        lines.append(
-            f"Against training alone with equal gradient steps it is {size} {more} on the same rows"
-            f" ({gain['rows better']} rows better, {gain['rows worse']} worse; p = {gain['p']:.2g},"
-            f" {sure})."
-        )
+        lines.append(_gain(gain, score["title"], per_cent))
     return "\n".join(lines) + "\n"
+
+
+def _gain(gain: dict[str, Any], title: str, per_cent: bool) -> str:
+    more = "better" if gain["mean"] > 0 else "worse" if gain["mean"] < 0 else "different"
+    size = f"{100 * abs(gain['mean']):.2f} points" if per_cent else f"{abs(gain['mean']):.4g}"
+    sure = ""
+    if gain["p"] is not None:
+        clear = "clear" if gain["p"] <= 0.05 else "not clear"
+        sure = (
+            f" ({gain['rows better']} rows better, {gain['rows worse']} worse; p ="
+            f" {gain['p']:.2g}, {clear})"
+        )
+    return (
+        f"Against training alone with equal gradient steps its {title} is {size} {more} on the same"
+        f" rows{sure}."
+    )
 
 
 def _data(facts: dict[str, Any]) -> str:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from rich.table import Table
 
 from coterie.core.errors import InvalidInput
@@ -16,8 +14,9 @@ from coterie.data.outline import Outline, outline
 from coterie.data.tables import newcomers_from_table
 from coterie.engine.adapt import Adapted, adapt
 from coterie.engine.simulator import Simulator
-from coterie.models.exported.model import Exported, is_exported, read_facts
-from coterie.runs.card import Card, data_facts, method_facts, now, score_facts, versions
+from coterie.models.exported.model import is_exported, read_facts
+from coterie.runs.card import Card, data_facts, method_facts, now, target_scale, versions
+from coterie.runs.card_score import TestRows, score_facts
 from coterie.runs.experiment import Experiment
 from coterie.runs.export import exported_of, folder_name, make_folder, write_folder
 from coterie.runs.kit import Kit, is_kit, read_kit
@@ -110,7 +109,9 @@ def adapt_into(
         mine = adapted.models[view].map(lambda leaf: leaf[k])  # noqa: B023
         made = exported_of(simulator, experiment, mine, name, view)
         x, y = newcomers.test.client(k)
-        rows = row_scores_of(made, x, y)
+        rows = TestRows()
+        if len(x):
+            rows = TestRows.of_outputs(simulator.metric, made.outputs_of(x), y)
         card = _card(experiment, known, (k, name, view), simulator, (rounds, rows))
         paths.append(write_folder(out / folder_name(name), made, card, onnx=onnx))
     return paths, _summary(experiment, simulator, newcomers, adapted, rounds)
@@ -120,29 +121,17 @@ SHARED_FACTS = ("labels", "features", "target", "scaling", "prepared")
 """What newcomers have of the federation's facts."""
 
 
-def row_scores_of(made: Exported, x: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:
-    """The score of every row: 1 or 0 for classes, the negated squared error for values."""
-    if not len(x):
-        return np.zeros(0)
-    outputs = made.outputs_of(x)
-    if made.task == "classification":
-        return (outputs.argmax(1) == y).astype(float)
-    return -np.square(outputs - y.reshape(outputs.shape)).sum(1)
-
-
 def _card(
     experiment: Experiment | Kit,
     known: Outline,
     of: tuple[int, str, str],
     simulator: Simulator,
-    found: tuple[int, NDArray[Any]],
+    found: tuple[int, TestRows],
 ) -> Card:
     number, name, view = of
     rounds, rows = found
     data = data_facts(known, number)
     data["clients"] = simulator.everybody.clients
-    prepared = known.facts.get("prepared")
-    unit = 1.0 if prepared is None else prepared.target_scale**2
     return Card(
         {
             "client": name,
@@ -155,7 +144,7 @@ def _card(
             "data": data,
             "training": method_facts(experiment),
             "adapted": {"rounds": rounds, "rows": int(known.sizes("train")[number])},
-            "score": score_facts(known.task, rows, unit),
+            "score": score_facts(simulator.metric, rows, target_scale(known)),
             "gain over Local": None,
             "bytes": None,
             "versions": versions(),
@@ -175,6 +164,8 @@ def _summary(
     table = Table(
         title=f"newcomers after {rounds} local rounds of {experiment.method.title}",
         title_justify="left",
+        caption=f"{simulator.metric.title} on test rows, {simulator.metric.better}",
+        caption_justify="left",
     )
     for column in (
         "client",
@@ -184,7 +175,8 @@ def _summary(
     ):
         table.add_column(column, justify="left" if column == "client" else "right")
     for k in range(newcomers.clients):
-        scores = [f"{s:.4f}" if np.isfinite(s) else "–" for s in adapted.scores.score[:, k]]
+        mine = simulator.metric.value(adapted.scores.score[:, k])
+        scores = [f"{value:.4f}" if np.isfinite(value) else "–" for value in mine]
         table.add_row(
             str(names[k]), str(newcomers.train.sizes[k]), str(newcomers.test.sizes[k]), *scores
         )

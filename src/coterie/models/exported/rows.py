@@ -10,12 +10,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from coterie.core.errors import InvalidInput, listed, notice
 from coterie.core.files import writing
-from coterie.data.columns import client_names, column_of
-from coterie.data.partition import natural
+from coterie.data.columns import column_of, owners_of
 from coterie.data.reading import as_table
 from coterie.models.apply import mean_of_all, outputs_of_each, probabilities
 from coterie.models.exported.model import (
@@ -76,17 +74,12 @@ class Shelf:
         )
 
 
-def _owners(table: pa.Table, column: str) -> tuple[NDArray[np.int64], list[str]]:
-    numbers, names = natural(client_names(column_of(table, "client", column), column))
-    return numbers, [str(name) for name in names]
-
-
 def _routed(shelf: Shelf, table: pa.Table, column: str, fallback: str | None) -> Predicted:
     """Every row by its own client's model."""
     if fallback not in (None, *FALLBACKS):
         allowed = " or ".join(map(repr, FALLBACKS))
         raise InvalidInput(f"fallback is {fallback!r}, but must be {allowed}.")
-    owner, names = _owners(table, column)
+    owner, names = owners_of(column_of(table, "client", column), column)
     strange = [name for name in names if name not in shelf.clients]
     if strange and fallback is None:
         raise InvalidInput(
