@@ -123,7 +123,7 @@ class Simulator:
     def _prepare(self, asked: Method, channel: Channel, cohort: int, folder: Path | None) -> None:
         fed, options = self.federation, self.training
         dtype = jnp.dtype(options.precision)
-        first = self.model.vector(role_key(self.seed, Role.INIT))
+        first = self.model.vector(role_key(self.seed, Role.INIT), fed.input_shape)
         self.template = first.map(lambda leaf: leaf.astype(dtype))
         method = asked.bind(self.template, role_key(self.seed, Role.PROJECTION), fed.shape)
         self.spec = prepare.spec_of(method, self.model, fed, options, cohort)
@@ -386,7 +386,7 @@ class Simulator:
         now = self.now()
         broadcast = self.exchange.speak(now, self.hub_state)
         heard = self.exchange.hear(now, self.hub_state, broadcast, client, row)
-        models: dict[str, Vector] = self.method.models(
+        models: dict[str, Vector] = self.method.predictors(
             heard.received, row.method_state, now.objective(client)
         )
         return models
