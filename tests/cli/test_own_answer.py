@@ -46,13 +46,13 @@ def test_from_somebodys_own_table_to_an_answer_in_words(
         "-s",
         "training.rounds=4",
     )
-    code, out, err = cli(*arguments, "-s", "training.eval_every=4")
+    code, out, err = cli(*arguments, "-s", "training.eval_every=4", "--minutes", "0", "--seed", "0")
     assert code == 0, err
     words = " ".join(out.split())
     sure = r"(Federate|Do not federate|Federating makes no clear difference)[^.]* 4 clients[^.]*\."
     assert re.search(rf"{sure} FedU (scores|has)", words), out
     assert re.search(r"like these would gain cannot be answered: 4 clients are too few", words), out
-    assert re.search(r"helped: \d of 4 clients.*It costs each client [\d.]+ k?B", words), out
+    assert re.search(r"helped: \d of 4 clients.*FedU costs each client [\d.]+ k?B", words), out
     assert ("majority class" in out) == (kind == "classification")
 
 

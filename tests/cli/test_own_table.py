@@ -18,7 +18,16 @@ from coterie.core.errors import InvalidInput, Notice
 from coterie.runs.presets import own_data, with_methods
 
 Cli = Callable[..., tuple[int, str, str]]
-QUICK = ("-s", "training.rounds=1", "-s", "training.eval_every=1", "-s", "training.batch_size=4")
+QUICK = (
+    "--minutes",
+    "0",
+    "-s",
+    "training.rounds=1",
+    "-s",
+    "training.eval_every=1",
+    "-s",
+    "training.batch_size=4",
+)
 OWN = ("--client", "site", "--target", "answer")
 
 
@@ -84,15 +93,28 @@ def test_an_option_of_all_methods_that_have_it(tmp_path: Path) -> None:
     assert [m["name"] for m in set_] == [m["name"] for m in usual]
     assert all(m["lr"] == 0.25 for m in set_)
     assert all({**u, "lr": 0.25} == s for u, s in zip(usual, set_, strict=True))
-    with pytest.warns(Notice, match="method.eta is set in 'fedu' and 'graph-proj'.* only"):
+    with pytest.warns(Notice, match="method.eta is set in 'fedu' only"):
         coupled = made(tmp_path, method={"eta": 0.01})
-    assert [m["name"] for m in coupled].count("fedu") == 1, "the weaker one would be its twin"
+    assert [m["eta"] for m in coupled if m["name"] == "fedu"] == [0.01]
+
+
+def test_what_somebody_has_set_is_not_searched(tmp_path: Path) -> None:
+    config = own_data(readings(tmp_path / "t.csv", gap=False), "site", "answer")
+    config["data"]["drop"] = "when"
+    assert "tune" not in with_methods(config)
+    found = with_methods(config | {"methods": {"pfedme": {"lam": 2.0}}})["tune"]["search"]
+    assert set(found) == {"pfedme"}
+    assert "lam" not in found["pfedme"]
+    assert "personal_lr" in found["pfedme"]
+    everywhere = with_methods(config | {"method": {"lr": 0.5}})["tune"]["search"]
+    assert {"local", "fedavg", "fedu"} <= set(everywhere)
+    assert not any("lr" in spaces for spaces in everywhere.values())
 
 
 def test_an_option_of_one_method(tmp_path: Path) -> None:
     set_ = {m["name"]: m for m in made(tmp_path, methods={"pfedme": {"lam": 2.0}})}
     assert set_["pfedme"]["lam"] == 2.0
-    assert set_["lp-proj-2"]["lam"] == 1.0
+    assert "lam" not in set_["ditto"]
     assert made(tmp_path, method={"name": "pfedme", "lam": 3.0})[0]["lam"] == 3.0
     assert len(made(tmp_path, method="pfedme")) == 1
 
@@ -125,8 +147,7 @@ def test_wrong_settings_of_methods(
 
 def test_the_model_decides_how_small_a_projection_is(tmp_path: Path) -> None:
     sizes = {
-        model: next(m["dsub"] for m in made(tmp_path, model=model) if "dsub" in m)
-        for model in ("mlr", "linear")
+        model: made(tmp_path, ["lp-proj-2"], model=model)[0]["dsub"] for model in ("mlr", "linear")
     }
     assert sizes == {"mlr": 2, "linear": 1}
 

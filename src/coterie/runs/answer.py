@@ -65,9 +65,9 @@ def answer_into(
     known = (folder / "tuning" / "config.toml").is_file() or (folder / "config.toml").is_file()
     make_folder(folder, force=doing.force or known)
     tuned = _tuned(experiment, folder / "tuning", doing, wishes.minutes)
-    alone = None
+    alone, experiment = None, experiment.with_(tune=None)
     if tuned:
-        experiment = experiment.with_(contenders=tuple(t.contender for t in tuned), tune=None)
+        experiment = experiment.with_(contenders=tuple(t.contender for t in tuned))
         method = next(t.method for t in tuned if isinstance(t.method, Local))
         assert isinstance(method, Local)
         alone = method

@@ -12,10 +12,18 @@ import numpy as np
 
 from coterie.core.errors import InvalidInput, listed, notice, unknown
 from coterie.methods.base import METHODS
+from coterie.models.build import build_model
 from coterie.runs.experiment import Experiment
+from coterie.runs.tuning.spaces import write_search
 
 INNER = {"local_rounds": 4, "inner_steps": 5}
 """pFedMe and lp-proj then take 20 gradient steps a round, as many as the others."""
+
+
+COMPARED = ("local", "fedavg", "per-fedavg", "ditto", "pfedme", "fedu")
+"""What is compared on somebody's own data: training alone, one model for all, one start for all,
+personal models near a shared one, and neighbours.
+"""
 
 
 def demo_experiment(rounds: int = 60, seeds: Iterable[int] = (0,)) -> Experiment:
@@ -99,12 +107,28 @@ def with_methods(config: dict[str, Any], methods: Sequence[str] | None = None) -
     if isinstance(given, list):
         tables = [dict(m) if isinstance(m, dict) else {"name": m} for m in given]
     else:
-        names = [single] if single is not None else list(methods or defaults)
-        tables = [{"name": m.split(",")[0], **defaults.get(m, {})} for m in names]
+        names = [single] if single is not None else list(methods or COMPARED)
+        tables = [{"name": m, **defaults.get(m, {})} for m in names]
         _set_some(tables, given)
     _set_all(tables, common)
     distinct = [m for i, m in enumerate(tables) if m not in tables[:i]]
-    return config | {"methods": distinct}
+    chosen = given if isinstance(given, dict) else {m["name"]: m for m in tables}
+    held = {m["name"]: {*common, *chosen.get(m["name"], {})} for m in distinct}
+    return _held_fast(config, held) | {"methods": distinct}
+
+
+def _held_fast(config: dict[str, Any], held: dict[str, set[str]]) -> dict[str, Any]:
+    """The config in which options that somebody has set are not searched when methods are tuned."""
+    search = {}
+    for name, options in held.items():
+        declared = METHODS[name].public()
+        spaces = {k: d.search for k, d in declared.items() if d.search is not None and d.traced}
+        if set(spaces) & options:
+            search[name] = {k: v for k, v in spaces.items() if k not in options}
+    if not search:
+        return config
+    tune = dict(config.get("tune", {}))
+    return config | {"tune": tune | {"search": write_search(search) | tune.get("search", {})}}
 
 
 def _suit(config: dict[str, Any]) -> None:
@@ -119,20 +143,23 @@ def _suit(config: dict[str, Any]) -> None:
 
 
 def _defaults(experiment: Experiment) -> dict[str, dict[str, Any]]:
-    """What is compared on somebody's own data: one model for all, a start for all, personal models
-    near a shared one, and neighbours. All take 20 local steps a round.
+    """Options of methods on somebody's own data, where they are not as usual: the values that
+    tuning begins with. All methods take 20 gradient steps a round.
 
-    These are the values that tuning begins with. The coupling of FedU follows the number of
+    The coupling of FedU follows the number of
     clients, so that mixing is stable: η ‖L‖ μR = ½ on the complete graph, at most η = 0.03.
     """
-    clients = experiment.federation().clients
+    federation = experiment.federation()
+    eta = min(0.03, 0.5 / federation.clients)
+    dsub = max(1, min(50, build_model(experiment.model, federation.shape).parameters() // 2))
+    inner = {**INNER, "lr": 0.3, "personal_lr": 0.05}
+    projected = {**inner, "lam": 1.0, "projection": "orthogonal", "dsub": dsub}
     return {
-        "local": {},
-        "fedavg": {},
-        "per-fedavg": {},
-        "ditto": {},
-        "pfedme": {**INNER, "lam": 5.0, "lr": 0.3, "personal_lr": 0.05},
-        "fedu": {"eta": min(0.03, 0.5 / clients)},
+        "pfedme": {**inner, "lam": 5.0},
+        "fedu": {"eta": eta},
+        "lp-proj-1": projected,
+        "lp-proj-2": projected,
+        "graph-proj": {"eta": eta, "dsub": dsub},
     }
 
 
