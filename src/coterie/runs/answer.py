@@ -165,7 +165,6 @@ def _references(comparison: Comparison, doing: Doing, seconds: float) -> list[Re
     out = []
     for r in found:
         outputs = np.exp(r.outputs) if federation.task == "classification" else r.outputs
-        outputs = outputs.reshape(test.y.shape) if federation.task == "regression" else outputs
         scores = metric.scores(outputs, test.y, test.offsets)
         out.append(ReferenceRow(r.label, r.pooled, scores))
     return out

@@ -150,6 +150,8 @@ def _pooled(federation: Federation, kind: str, watch: _Watch) -> tuple[Array, fl
     would take.
     """
     begun, everybody = time.perf_counter(), range(federation.clients)
+    if kind != "linear" and not watch.allows(0.0, 0, 1):
+        return None
     if kind != "linear" and len(federation.train) > 2000:
         some = np.random.default_rng(0).permutation(len(federation.train))[
             : len(federation.train) // 10
