@@ -8,6 +8,7 @@ import dataclasses
 import math
 import types
 import typing
+from collections.abc import Callable
 from typing import Any
 
 from coterie.core import schedule
@@ -26,11 +27,14 @@ def option(
     choices: tuple[str, ...] | None = None,
     static: bool = False,
     search: Space | None = None,
+    read: Callable[[str, Any], Any] | None = None,
 ) -> Any:
     """A dataclass field with its allowed range.
 
     `above` is exclusive, `low` and `high` are inclusive; floats are traced unless `static`.
     `search` is where `coterie tune` looks for a good value; None: it leaves the option alone.
+    `read(field, value)` is for options that are objects with options of their own: it makes one
+    from a name, a table or whatever else may stand there. `choices` are the names then.
     """
     return dataclasses.field(
         default=default,
@@ -43,6 +47,7 @@ def option(
             "choices": choices,
             "static": static,
             "search": search,
+            "read": read,
         },
     )
 
@@ -70,9 +75,12 @@ class Declared:
     hidden: bool
     static: bool
     search: Space | None = None
+    read: Callable[[str, Any], Any] | None = None
 
     @property
     def traced(self) -> bool:
+        if self.read is not None:
+            return True
         return self.hidden or (float in self.kinds and not self.static)
 
     @property
@@ -89,6 +97,8 @@ class Declared:
         """What the option accepts, in words."""
         if self.choices:
             base = "one of " + ", ".join(map(repr, self.choices))
+            if self.read is not None:
+                base += ", a table of such a name and its options,"
         elif bool in self.kinds:
             base = "true or false"
         elif float in self.kinds or int in self.kinds:
@@ -142,6 +152,7 @@ def declared(cls: type) -> dict[str, Declared]:
             hidden=m.get("hidden", False),
             static=m.get("static", False),
             search=m.get("search"),
+            read=m.get("read"),
         )
     cls._declared_options = out  # type: ignore[attr-defined]
     return out
@@ -155,6 +166,8 @@ def check(owner: str, d: Declared, value: Any) -> Any:
         if d.optional:
             return None
         raise bad
+    if d.read is not None:
+        return d.read(field, value)
     if isinstance(value, dict) and d.schedulable:
         value = schedule.from_config(field, value)
     if isinstance(value, schedule.Schedule):

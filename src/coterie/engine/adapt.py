@@ -86,7 +86,7 @@ def _join(
     exchange = exchange_of(now.method)
     received, own = exchange.newcomer(now, offer, client, weights, rounds)
     later = now._replace(t=now.t + rounds)
-    models: dict[str, Vector] = now.method.models(received, own, later.objective(client))
+    models: dict[str, Vector] = now.method.predictors(received, own, later.objective(client))
     return models
 
 
@@ -130,7 +130,7 @@ def adapt(
         models = {view: v.map(np.asarray) for view, v in models.items()}
         _check_finite(sim, models, rounds)
         views = [models[view] for view in method.model_views]
-        scores = score_models(spec, views, to_device(newcomers.test, dtype))
+        scores = score_models(spec, views, to_device(newcomers.test, dtype), sim.metric)
         return Adapted(models, scores)
 
 

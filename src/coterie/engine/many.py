@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -14,10 +14,11 @@ import numpy as np
 from coterie.channel import PLAIN, Channel
 from coterie.core.compilation import Compilations
 from coterie.core.errors import Diverged, InvalidInput
+from coterie.core.metrics import Metric, OwnMetric
 from coterie.core.typing import PyTree, Scalar
 from coterie.coupling.graph import Graph
 from coterie.data.federation import Federation
-from coterie.engine.arguments import as_list, as_seeds
+from coterie.engine.arguments import as_list, as_seeds, judged_by
 from coterie.engine.keeper import Keeper
 from coterie.engine.rounds import rounds_block
 from coterie.engine.setting import Log, Setting, Spec, State
@@ -26,7 +27,7 @@ from coterie.engine.simulate import Result, add_newcomers
 from coterie.engine.simulator import BLOCK, Simulator
 from coterie.engine.snapshot import Snapshot
 from coterie.engine.store import DeviceStore
-from coterie.engine.training import Training
+from coterie.engine.training import Training, TrainingOptions
 from coterie.methods.base import Method
 from coterie.models.base import Model, ModelSpec
 
@@ -187,8 +188,9 @@ def simulate_many(
     seeds: Sequence[int] = (0,),
     graph: Graph | None = None,
     channel: Channel | str = PLAIN,
+    metric: str | Metric | OwnMetric | None = None,
     keep_collapsed: bool = False,
-    **training: Any,
+    **training: Unpack[TrainingOptions],
 ) -> list[Result]:
     """Several values of traced hyper-parameters, or several seeds, side by side in one compiled
     program.
@@ -206,6 +208,7 @@ def simulate_many(
             " or as many of both."
         )
     methods, seeds = methods * (count // len(methods)), seeds * (count // len(seeds))
+    given = judged_by(metric, dict(training))
     begun = time.perf_counter()
     with Compilations() as compilations:
         many = Many(
@@ -215,7 +218,7 @@ def simulate_many(
             seeds=seeds,
             graph=graph,
             channel=channel,
-            training=training,
+            training=given,
         )
         snapshots, keepers = _run(many, keep_collapsed)
     seconds, compiling = time.perf_counter() - begun, compilations.seconds

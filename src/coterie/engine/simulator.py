@@ -22,6 +22,7 @@ from coterie.channel.codec import size_of
 from coterie.channel.link import HEADER
 from coterie.core.errors import Diverged
 from coterie.core.ledger import BroadcastAccount, Ledger
+from coterie.core.metrics import metric_of
 from coterie.core.options import check_rounds
 from coterie.core.randomness import Role, role_key
 from coterie.core.vector import Vector
@@ -89,6 +90,7 @@ class Simulator:
         channel = as_channel(channel)
         check_training(training, federation)
         self.training, self.everybody, self.attack = training, federation, attack
+        self.metric = metric_of(training.metric, federation.task)
         self.roll = Roll.call(federation, training)
         self.members, self.held_out = self.roll.members, self.roll.held_out
         self.federation = federation
@@ -121,7 +123,7 @@ class Simulator:
     def _prepare(self, asked: Method, channel: Channel, cohort: int, folder: Path | None) -> None:
         fed, options = self.federation, self.training
         dtype = jnp.dtype(options.precision)
-        first = self.model.vector(role_key(self.seed, Role.INIT))
+        first = self.model.vector(role_key(self.seed, Role.INIT), fed.input_shape)
         self.template = first.map(lambda leaf: leaf.astype(dtype))
         method = asked.bind(self.template, role_key(self.seed, Role.PROJECTION), fed.shape)
         self.spec = prepare.spec_of(method, self.model, fed, options, cohort)
@@ -340,12 +342,10 @@ class Simulator:
 
     def evaluate(self) -> Snapshot:
         """All clients, all views, on validation and test."""
-        at_once = self.training.eval_at_once
+        here, at_once = (self.now(), self.hub_state, self.store), self.training.eval_at_once
         with self.precision():
-            scores = {
-                name: evaluate(self.now(), self.hub_state, self.store, held, at_once)
-                for name, held in self.splits.items()
-            }
+            score = lambda held: evaluate(*here, held, at_once, metric=self.metric)
+            scores = {name: score(held) for name, held in self.splits.items()}
         if self.malicious.any():  # what malicious clients reach is nobody's concern
             blank = lambda found: Scores(*(np.where(self.malicious, np.nan, a) for a in found))
             scores = {name: blank(found) for name, found in scores.items()}
@@ -386,7 +386,7 @@ class Simulator:
         now = self.now()
         broadcast = self.exchange.speak(now, self.hub_state)
         heard = self.exchange.hear(now, self.hub_state, broadcast, client, row)
-        models: dict[str, Vector] = self.method.models(
+        models: dict[str, Vector] = self.method.predictors(
             heard.received, row.method_state, now.objective(client)
         )
         return models

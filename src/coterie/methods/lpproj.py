@@ -50,7 +50,7 @@ class LpProjBase(Subspace, Averaging):
     )
 
     def hub_init(self, template: Vector) -> Any:
-        return self.drawn(template)
+        return self.steered(self.drawn(template))
 
     def client_init(self, template: Vector) -> Vector:
         return template
@@ -94,7 +94,7 @@ class LpProjBase(Subspace, Averaging):
         return [
             Condition("personal_lr·λ·‖P‖² (stability of the inner steps)", stiff, 2.0),
             Condition("lr·λ (stability of the steps of w̃)", outer, 2.0),
-            hub_gain(self.beta, outer, self.local_rounds),
+            *([] if self.server_optimizer else [hub_gain(self.beta, outer, self.local_rounds)]),
         ]
 
 

@@ -216,6 +216,8 @@ class Mocha(StarMethod):
         return Received(hub.v.map(lambda v: jnp.tensordot(row, v, 1)), jnp.sum(jnp.abs(row)))
 
     def local(self, received: Received, state: MochaState, objective: Objective) -> Step:
+        if objective.learner.statistics is not None:
+            raise InvalidInput("mocha needs a linear model, but this one normalises by batches.")
         share, absent, order = jax.random.split(objective.private_key, 3)
         planned = self.local_epochs * objective.size
         done = jnp.ceil(

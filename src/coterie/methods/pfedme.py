@@ -98,8 +98,8 @@ class PFedMe(Averaging):
     def model_views(self) -> tuple[str, ...]:
         return ("personal", "global", "local") if self.keep_local else ("personal", "global")
 
-    def hub_init(self, template: Vector) -> Vector:
-        return template
+    def hub_init(self, template: Vector) -> Any:
+        return self.steered(template)
 
     def client_init(self, template: Vector) -> PFedMeState:
         return PFedMeState(template, template if self.keep_local else None)
@@ -155,5 +155,5 @@ class PFedMe(Averaging):
         return [
             Condition("personal_lr·λ (stability of the inner steps)", inner, 2.0),
             Condition("lr·λ (stability of the steps of w)", outer, 2.0),
-            hub_gain(self.beta, outer, self.local_rounds),
+            *([] if self.server_optimizer else [hub_gain(self.beta, outer, self.local_rounds)]),
         ]

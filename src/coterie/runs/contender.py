@@ -45,3 +45,14 @@ class Contender(NamedTuple):
             if self.channel == PLAIN
             else {**table, "channel": {"name": self.channel.name, **self.channel.to_config()}}
         )
+
+    def written(self) -> dict[str, Any]:
+        """Its table, if it can be written down: not with what was made in Python."""
+        table = self.to_config()
+        for key, value in table.items():
+            if not isinstance(value, (bool, int, float, str, dict)):
+                raise InvalidInput(
+                    f"{table['name']}.{key} was made in Python and cannot be written into a run;"
+                    " give a name or a table, or use coterie.simulate."
+                )
+        return table

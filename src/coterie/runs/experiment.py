@@ -238,7 +238,7 @@ class Experiment:
             "graph": self.graph.to_config(),
             "training": self.training.to_config(),
         }
-        tables = [c.to_config() for c in self.contenders]
+        tables = [c.written() for c in self.contenders]
         if len(tables) == 1:
             config["method"] = tables[0]
         elif tables:

@@ -26,6 +26,7 @@ import numpy as np
 from coterie.core import plugins
 from coterie.core.errors import CoterieError, Diverged, InvalidInput
 from coterie.core.files import reading_tables
+from coterie.core.metrics import SHIPPED
 from coterie.core.options import as_written
 from coterie.engine.simulate import Progress, Simulator, Snapshot
 from coterie.report.outcome import Outcome
@@ -144,11 +145,10 @@ def describe(simulator: Simulator, snapshot: Snapshot) -> str:
         if "test" in snapshot.scores
         else float("nan")
     )
-    what = (
-        f"accuracy {100 * score:.1f}%"
-        if simulator.federation.task == "classification"
-        else f"mse {-score:.4g}"
-    )
+    metric = simulator.metric
+    value = metric.value(score)
+    shown = f"{100 * value:.1f}%" if metric.percent else f"{value:.4g}"
+    what = f"{metric.name if metric.name in SHIPPED else metric.title} {shown}"
     return f"{what} · {bytes_text(snapshot.up + snapshot.down)}"
 
 

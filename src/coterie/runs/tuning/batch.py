@@ -246,12 +246,14 @@ def predicted_steps(method: Method, problem: Problem) -> float:
     training = Training.from_config({**problem.training, "seed": 0})
     total = 0.0
     for federation, _ in problem.legs:
-        steps, epochs, _, trains = method.work()
-        if epochs is not None:
+        work = method.work()
+        if work.epochs is not None:
             batch = federation.shape.largest if training.sampling == "full" else training.batch_size
-            each = float(np.mean(-(-federation.train.sizes // batch))) * epochs
+            each = float(np.mean(-(-federation.train.sizes // batch))) * work.epochs
         else:
-            each = float(steps or 1)
-        share = 1.0 if trains == "all" else training.cohort_size(federation) / federation.clients
+            each = float(work.steps or 1)
+        share = (
+            1.0 if work.trains == "all" else training.cohort_size(federation) / federation.clients
+        )
         total += each * share * training.rounds
     return total
