@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         DFedU,
         Ditto,
         FedAvg,
+        FedBN,
         FedPer,
         FedProx,
         FedRep,
@@ -48,19 +49,21 @@ if TYPE_CHECKING:
         equal_compute,
         get_method,
     )
-    from coterie.models import MODELS, Model, get_model, torch_model
+    from coterie.models import MODELS, Model, Statistics, get_model, torch_model
     from coterie.models.torch.loader import LoaderClient
     from coterie.runs.compare import compare
+    from coterie.runs.tuning.tune import tune
 
 __version__ = "0.1.0"
 
 _WHERE = {
     "coterie.methods": (
-        "AFL APFL L2GD METHODS RSA DFedU Ditto FedAvg FedPer FedProx FedRep FedU Global GraphProj"
-        " LGFedAvg Local LpProj LpProj1 LpProj2 Method Mocha PerFedAvg PFedMe Scaffold"
+        "AFL APFL L2GD METHODS RSA DFedU Ditto FedAvg FedBN FedPer FedProx FedRep FedU Global"
+        " GraphProj LGFedAvg Local LpProj LpProj1 LpProj2 Method Mocha PerFedAvg PFedMe Scaffold"
         " equal_compute get_method"
     ),
     "coterie.runs.compare": "compare",
+    "coterie.runs.tuning.tune": "tune",
     "coterie.coupling": "graph",
     "coterie.coupling.graph": "Graph",
     "coterie.data": "Federation from_arrays from_datasets from_folder from_table",
@@ -70,7 +73,7 @@ _WHERE = {
     "coterie.engine.simulate": "Result Simulator simulate",
     "coterie.core.errors": "CoterieError Diverged InvalidInput Notice",
     "coterie.core.metrics": "METRICS Metric register_metric",
-    "coterie.models": "MODELS Model get_model torch_model",
+    "coterie.models": "MODELS Model Statistics get_model torch_model",
     "coterie.core.schedule": "Cosine InverseSqrt InverseTime Linear SquareRoot",
     "coterie.models.torch.loader": "LoaderClient",
     "coterie.core.vector": "Vector",
@@ -132,6 +135,7 @@ __all__ = [
     "Ditto",
     "Diverged",
     "FedAvg",
+    "FedBN",
     "FedPer",
     "FedProx",
     "FedRep",
@@ -163,6 +167,7 @@ __all__ = [
     "Scaffold",
     "Simulator",
     "SquareRoot",
+    "Statistics",
     "Training",
     "Vector",
     "__version__",
@@ -180,4 +185,5 @@ __all__ = [
     "simulate",
     "simulate_many",
     "torch_model",
+    "tune",
 ]

@@ -19,13 +19,18 @@ for these d_i, which are computed here:
 For means over rows that is the difference of the two rows. It is exact, too, for what is linear in
 the rows once y is known (balanced accuracy, R²), and for the AUC, a mean over pairs of rows: let
 ψ(x, z) say whether x is above z. The pair (i, j) contributes ψ(a_i, a_j) − ψ(b_i, b_j) where
-neither or both rows are exchanged (then negated), and ψ(a_i, b_j) − ψ(b_i, a_j) where only j is,
-and the sum of both halves has exactly one term with s_i and one with s_j. So tests by sign-flips of
-d (`report.significance`) are this test. F1, RMSE and the calibration error are linear in s up to
-terms of second order; what is left of the difference is then shared out.
+neither or both rows are exchanged (then negated), and ψ(a_i, b_j) − ψ(b_i, a_j) where only j is:
+in all one term with s_i and one with s_j. So tests by sign-flips of d (`report.significance`) are
+this test.
 
-Values are compared as they are, larger minus smaller, whichever is better. `share` says which part
-of a common gain a row has: 1 on average over a client's rows.
+The differences of F1 and RMSE are linear in s but for a denominator. There the test takes one that
+no exchange changes, the same up to second order: the test stays exact, and the mean of d is a
+little nearer to 0 than the difference itself. Of the AUC only the order of rows counts, so models
+are compared by their ranks; that, and the calibration error, is exact up to second order only
+(`tests/report/test_metric_level.py` looks at the level).
+
+Values are compared as they are, a's minus b's, whichever is better. `share` says which part of a
+common gain a row has: 1 on average over a client's rows.
 """
 
 from __future__ import annotations
@@ -50,7 +55,7 @@ CALLS = 40_000
 
 class RowEffects(NamedTuple):
     """Per row: its part of the difference of the two values (the mean over a client's rows is the
-    client's difference), and its part of a common gain.
+    client's difference, or nearly), and its part of a common gain.
     """
 
     difference: Array
@@ -140,8 +145,9 @@ def auc(a: Array, b: Array, y: Array, groups: Groups) -> RowEffects:
 
 
 def f1(a: Array, b: Array, y: Array, groups: Groups) -> RowEffects:
-    """2 tp/(true + guessed): with t̄ and D̄ the means of both models' tp and true + guessed, the
-    difference is 2 (D̄ Δtp − t̄ ΔD)/(D_a D_b), of which each row has its own part.
+    """F1 is 2 tp/D, D = true + guessed. With t̄ and D̄ the means of both models' tp and D, the
+    difference is 2 (D̄ Δtp − t̄ ΔD)/(D_a D_b), where D_a D_b = D̄² − (ΔD)²/4 becomes D̄². Each row has
+    its own part of Δtp and ΔD, and no exchange changes t̄ and D̄.
     """
     classes = a.shape[1]
     counts, judged = groups.counts(y, classes), values.judged_classes(classes)
@@ -152,7 +158,7 @@ def f1(a: Array, b: Array, y: Array, groups: Groups) -> RowEffects:
         hit, named = ([(g == k) & w for g in guesses] for w in (y == k, np.ones(len(y), bool)))
         tp = [groups.sums(h) for h in hit]
         whole = [counts[:, k] + groups.sums(n) for n in named]
-        scale = ratio(2 * groups.sizes, whole[0] * whole[1] * present)
+        scale = ratio(2 * groups.sizes, np.square(sum(whole) / 2) * present)
         scale = np.where(counts[:, k] > 0, scale, 0.0)
         for sums, row in ((sum(whole) / 2, hit), (-sum(tp) / 2, named)):
             difference += (scale * sums)[groups.owner] * (row[0].astype(float) - row[1])
@@ -160,8 +166,8 @@ def f1(a: Array, b: Array, y: Array, groups: Groups) -> RowEffects:
 
 
 def rmse(a: Array, b: Array, y: Array, groups: Groups) -> RowEffects:
-    """√A − √B = (A − B)/(√A + √B)."""
-    both = values.rmse(a, y, groups) + values.rmse(b, y, groups)
+    """√A − √B = (A − B)/(√A + √B), where √A + √B becomes 2 √((A + B)/2): no exchange changes it."""
+    both = np.sqrt(2 * (values.mse(a, y, groups) + values.mse(b, y, groups)))
     scale = np.where(both > 0, ratio(np.ones(groups.count), both), 0.0)
     return _plain(scale[groups.owner] * mse(a, b, y, groups).difference)
 

@@ -23,12 +23,17 @@ GROUPS = {
 
 
 def read_csv(
-    path: Path, as_it_stands: Sequence[str], codes: Sequence[str], given: Format
+    path: Path,
+    as_it_stands: Sequence[str],
+    codes: Sequence[str],
+    given: Format,
+    texts: Sequence[str] = (),
 ) -> pa.Table:
     """A CSV file as an Arrow table; see `read_table`."""
     found = sniff(path, given, [*as_it_stands, *codes])
     forced = [name for name in dict.fromkeys([*as_it_stands, *codes]) if name in found.header]
-    table, encoding = _decoded(path, found, given, forced)
+    texts = [name for name in texts if name in found.header and name not in forced]
+    table, encoding = _decoded(path, found, given, [*forced, *texts])
     also = ["like Latin-1 (cp1252)"] if found.encoding == "utf-8" != encoding else []
     for name in forced:
         if name in table.column_names:
@@ -36,7 +41,11 @@ def read_csv(
             column = _inferred(table.column(place), found.decimal, code=name in codes)
             table = table.set_column(place, name, column)
     found.say(path, also)
-    return tidy(_with_numbers(table, found.decimal, codes), path.name)
+    nulls = pa.array(null_words())
+    for name in texts:
+        place = table.column_names.index(name)
+        table = table.set_column(place, name, _without(table.column(place), nulls))
+    return tidy(_with_numbers(table, found.decimal, [*codes, *texts]), path.name)
 
 
 def _decoded(
@@ -88,11 +97,18 @@ def _read(path: Path, found: Sniffed, encoding: str, forced: Sequence[str]) -> p
         if found.newlines or "columns" not in str(error):
             raise
         table = once(True)
-    nulls = pa.array(csv.ConvertOptions().null_values)
+    nulls = pa.array(null_words())
     for place, field in enumerate(table.schema):
         if pa.types.is_string(field.type) and field.name not in forced:
             table = table.set_column(place, field.name, _without(table.column(place), nulls))
     return table
+
+
+def null_words() -> list[str]:
+    """What Arrow takes for a missing value in a CSV file."""
+    from pyarrow import csv
+
+    return list(csv.ConvertOptions().null_values)
 
 
 def _without(column: pa.ChunkedArray, words: pa.Array) -> pa.ChunkedArray:

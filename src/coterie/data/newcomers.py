@@ -63,7 +63,8 @@ def newcomers_from_table(
         )
     wanted_name = target or prepared.target
     names = [name for name in (client, wanted_name) if isinstance(name, str)]
-    table = as_table(data, names, codes=names[:1] if client is not None else ())
+    codes = names[:1] if client is not None else ()
+    table = as_table(data, names, codes, texts=prepared.texts)
     if not table.num_rows:
         raise InvalidInput("the newcomers' table has no rows.")
     column_of(table, "target", wanted_name)

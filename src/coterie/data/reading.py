@@ -29,6 +29,7 @@ def read_table(
     as_it_stands: Sequence[str] = (),
     codes: Sequence[str] = (),
     written: Format | None = None,
+    texts: Sequence[str] = (),
 ) -> pa.Table:
     """A Parquet, CSV, TSV, npz or Excel file as an Arrow table.
 
@@ -36,7 +37,7 @@ def read_table(
     usual ones, said; `written` says them. In a text column of a CSV file "NA" and the like are
     missing values, except in the columns `as_it_stands`, where a site or a class may well have that
     name: there only empty cells are. Whole numbers in the columns `codes` stay text if any has a
-    leading zero.
+    leading zero. Columns in `texts` are text whatever they look like.
     """
     written = written or Format()
     path = Path(path).expanduser()
@@ -66,7 +67,7 @@ def read_table(
             from coterie.data.excel import read_excel
 
             return _distinct(read_excel(path, written.sheet, as_it_stands))
-        return _distinct(read_csv(path, as_it_stands, codes, written))
+        return _distinct(read_csv(path, as_it_stands, codes, written, texts))
     except InvalidInput:
         raise
     except Exception as error:  # Arrow, zip and zlib each have their own
@@ -88,12 +89,13 @@ def as_table(
     as_it_stands: Sequence[str] = (),
     codes: Sequence[str] = (),
     written: Format | None = None,
+    texts: Sequence[str] = (),
 ) -> pa.Table:
     """An Arrow table from a path, an Arrow table, a pandas or polars DataFrame (or whatever else
     gives an Arrow stream), a Hugging Face Dataset (or what behaves like one) or a dict of arrays.
     """
     if isinstance(data, (str, Path)):
-        return read_table(data, as_it_stands, codes, written)
+        return read_table(data, as_it_stands, codes, written, texts)
     if isinstance(data, pa.Table):
         return _distinct(data)
     if isinstance(data, Mapping):

@@ -152,6 +152,18 @@ def _rows(
     return found
 
 
+def _in_units_of(tested: Tested, gain: float) -> Tested:
+    """The test of a statistic that is the gain but for a factor near 1 (`core.metric_effects`): its
+    interval in units of the gain. Whether it holds 0 does not change.
+    """
+    if tested.low is None or tested.high is None or tested.mean * gain <= 0:
+        return tested
+    factor = min(2.0, max(0.5, gain / tested.mean))
+    return dataclasses.replace(
+        tested, mean=gain, low=factor * tested.low, high=factor * tested.high
+    )
+
+
 def measure(
     outcomes: Sequence[Outcome],
     local: Sequence[Outcome],
@@ -183,6 +195,8 @@ def measure(
         np.array_equal(r.client, rows[0].client) for r in rows
     )
     these = of_these_sites(rows, shared=shared)
+    if not metric.rowwise:
+        these = _in_units_of(these, gain.mean)
     ids = np.flatnonzero(members)
     clients = Clients.of(ids, *of_each_client(rows, ids.tolist(), shared=shared))
     gain = dataclasses.replace(gain, low=these.low, high=these.high, clients=clients)

@@ -27,7 +27,8 @@ from coterie.methods.graph import GraphMethod
 from coterie.methods.local import equal_compute
 from coterie.models.base import ModelSpec
 from coterie.runs.card_score import AllRows, TestRows, gain_facts, score_facts
-from coterie.runs.experiment import Contender, Experiment
+from coterie.runs.contender import Contender
+from coterie.runs.experiment import Experiment
 from coterie.runs.records import ROWS
 from coterie.runs.run import environment
 

@@ -37,7 +37,8 @@ from coterie.report.outcome import Outcome
 from coterie.report.page import page
 from coterie.report.tables import markdown
 from coterie.runs import run as runs
-from coterie.runs.experiment import PROTOCOLS, Contender, Experiment
+from coterie.runs.contender import Contender
+from coterie.runs.experiment import PROTOCOLS, Experiment
 from coterie.runs.grid import Begin, Planned, run_all
 
 

@@ -25,7 +25,7 @@ from coterie.engine.training import Training
 from coterie.methods.base import Method
 from coterie.methods.graph import GraphMethod
 from coterie.models.base import Model, ModelSpec, get_model
-from coterie.runs.experiment import Contender, named
+from coterie.runs.contender import Contender, named
 from coterie.runs.outlines import graph_arrays, graph_of, write_arrays
 
 FACTS, ARRAYS = "newcomers.json", "newcomers.safetensors"
