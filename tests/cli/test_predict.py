@@ -266,3 +266,17 @@ def test_predict_refuses_what_is_no_model(cli: Cli, run: Path, tmp_path: Path) -
     code, _, err = cli("predict", "there", "new.csv", "-k", "nobody")
     assert code == 2
     assert "'nobody' is not in the table" in err
+
+
+def test_onnx_beside_the_rest_or_alone(cli: Cli, run: Path, tmp_path: Path) -> None:
+    pytest.importorskip("onnx", reason="onnx is an extra")
+    runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is for tests")
+    for place in ("there", "one.onnx"):
+        code, _, err = cli("export", str(run), "-c", "south", "-o", place, "--onnx")
+        assert code == 0, err
+    single = tmp_path / "one.onnx"
+    assert (tmp_path / "there/model.onnx").read_bytes() == single.read_bytes()
+    found = runtime.InferenceSession(single)
+    facts = found.get_modelmeta().custom_metadata_map
+    assert (facts["site"], facts["method"], facts["target"]) == ("south", "fedu", "answer")
+    assert [i.name for i in found.get_inputs()] == ["when", "heat", "colour", "smoker"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import warnings
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -139,16 +138,3 @@ def test_models_of_ones_own_are_refused() -> None:
             to_onnx(Exported(spec, "classification", (3,), 2, p))
     finally:
         del MODELS["own-thing"]
-
-
-def test_the_command_writes_it_too(tmp_path: Path) -> None:
-    from coterie.runs.export import export
-    from tests.support.clinic import train
-
-    run = train(tmp_path)
-    (place,) = export(run, ["south"], tmp_path / "there", onnx=True, say=lambda _: None)
-    (single,) = export(run, ["south"], tmp_path / "one.onnx", say=lambda _: None)
-    assert (place / "model.onnx").read_bytes() == single.read_bytes()
-    facts = runtime.InferenceSession(single).get_modelmeta().custom_metadata_map
-    assert facts["site"] == "south"
-    assert facts["method"] == "fedu"
