@@ -226,3 +226,15 @@ def test_bad_groups_are_told() -> None:
     ):
         with pytest.raises(InvalidInput, match=sentence):
             PersonalClassifier().fit(x, y, groups=groups)
+
+
+@pytest.mark.slow
+def test_batch_normalisation_goes_along(tmp_path: Path) -> None:
+    x, y, site = opposed()
+    options = {"hidden": "8", "norm": "batch"}
+    mine = PersonalClassifier("fedu", model="mlp", model_options=options, **SMALL)
+    mine.fit(x, y, groups=site)
+    assert mine.score(x, y, groups=site) > 0.9
+    mine.save(tmp_path / "kept")
+    again = PersonalClassifier.load(tmp_path / "kept")
+    np.testing.assert_array_equal(again.predict_proba(x, site), mine.predict_proba(x, site))
