@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from coterie.core.errors import CoterieError, Diverged, InvalidInput, Notice
+    from coterie.core.metrics import METRICS, Metric, register_metric
     from coterie.core.schedule import Cosine, InverseSqrt, InverseTime, Linear, SquareRoot
     from coterie.core.vector import Vector
     from coterie.coupling import graph
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from coterie.models import MODELS, Model, Statistics, get_model, torch_model
     from coterie.models.torch.loader import LoaderClient
     from coterie.runs.compare import compare
+    from coterie.runs.tuning.tune import tune
 
 __version__ = "0.1.0"
 
@@ -60,6 +62,7 @@ _WHERE = {
         " equal_compute get_method"
     ),
     "coterie.runs.compare": "compare",
+    "coterie.runs.tuning.tune": "tune",
     "coterie.coupling": "graph",
     "coterie.coupling.graph": "Graph",
     "coterie.data": "Federation from_arrays from_datasets from_folder from_table",
@@ -67,6 +70,7 @@ _WHERE = {
     "coterie.engine.many": "simulate_many",
     "coterie.engine.simulate": "Result Simulator simulate",
     "coterie.core.errors": "CoterieError Diverged InvalidInput Notice",
+    "coterie.core.metrics": "METRICS Metric register_metric",
     "coterie.models": "MODELS Model Statistics get_model torch_model",
     "coterie.core.schedule": "Cosine InverseSqrt InverseTime Linear SquareRoot",
     "coterie.models.torch.loader": "LoaderClient",
@@ -119,6 +123,7 @@ __all__ = [
     "APFL",
     "L2GD",
     "METHODS",
+    "METRICS",
     "MODELS",
     "RSA",
     "Cosine",
@@ -147,6 +152,7 @@ __all__ = [
     "LpProj1",
     "LpProj2",
     "Method",
+    "Metric",
     "Mocha",
     "Model",
     "Notice",
@@ -170,7 +176,9 @@ __all__ = [
     "get_model",
     "graph",
     "load",
+    "register_metric",
     "simulate",
     "simulate_many",
     "torch_model",
+    "tune",
 ]

@@ -13,6 +13,7 @@ import pytest
 
 import coterie
 from coterie import Federation
+from coterie.core.metrics import ACCURACY, MSE
 from coterie.report.budget import to_target
 from coterie.report.comparison import Comparison, Entry
 from coterie.report.measures import bytes_sheet, default_targets, sheets
@@ -81,11 +82,11 @@ def test_no_client_with_rows_at_every_seed_is_said(ragged: Federation) -> None:
 def test_default_targets_are_reached_by_those_that_set_them(ragged: Federation, seed: int) -> None:
     """12. Rounded up, the target of the best would be met by nobody."""
     rng = np.random.default_rng(seed)
-    for name, sign in (("accuracy", 1.0), ("negated mse", -1e-3)):
+    for metric, sign in ((ACCURACY, 1.0), (MSE, -1e-3)):
         local = [outcome(coterie.Local(), (sign * rng.random(5)).tolist())]
         method = [outcome(coterie.FedU(), (sign * rng.random(5)).tolist())]
-        comparison = dataclasses.replace(two(ragged, local, method), score_name=name)
-        unit = 100.0 if name == "accuracy" else 1.0
+        comparison = dataclasses.replace(two(ragged, local, method), metric=metric)
+        unit = metric.unit
         targets = default_targets(comparison)
         assert to_target(local[0], min(targets)).rounds is not None
         for target in targets:
@@ -102,7 +103,7 @@ def test_no_number_is_minus_zero(ragged: Federation) -> None:
     local = [outcome(coterie.Local(), [0.5] * 5)]
     method = [outcome(coterie.FedU(), [0.5 - 1e-9, 0.5, 0.5, 0.5, 0.5 - 2e-9])]
     comparison = two(ragged, local, method)
-    text = markdown(comparison) + comparison.answer() + str(cells(comparison.rows()[1], 100.0))
+    text = markdown(comparison) + comparison.answer() + str(cells(comparison.rows()[1], ACCURACY))
     assert "-0.00" not in text
     assert "-0.00" not in page(comparison, "", sheets(comparison)).split("<svg")[0]
 
@@ -144,7 +145,9 @@ def test_a_local_that_diverges_is_said_to_have_diverged(ragged: Federation) -> N
     local = dataclasses.replace(outcome(coterie.Local(), [0.1] * 5), collapsed=why, collapsed_at=3)
     fedu = outcome(coterie.FedU(), [0.5] * 5)
     labelled = [("Local", Contender(local.method)), ("FedU", Contender(fedu.method))]
-    comparison = _assemble("hand-made", ragged, labelled, [0, 0], [[local], [fedu]])
+    comparison = _assemble(
+        "hand-made", ragged, labelled, [0, 0], [[local], [fedu]], metric=ACCURACY
+    )
     answer = comparison.answer()
     assert "No federated method" not in answer
     assert "Training alone with equal gradient steps diverged" in answer

@@ -26,6 +26,7 @@ from scipy import stats
 
 import coterie
 from coterie import Federation
+from coterie.core.metrics import ACCURACY, MSE
 from coterie.data.federation import Split
 from coterie.engine.row_scores import RowScores
 from coterie.report.comparison import Comparison, Entry
@@ -108,7 +109,7 @@ def comparison(world: World, rng: np.random.Generator, fed: Federation) -> Compa
             )
     local, method_ = outcomes["local"], outcomes["method"]
     entries = [Entry("Local", local, local), Entry("FedU", method_, local)]
-    return Comparison("world", fed, entries, "negated mse" if world.regression else "accuracy")
+    return Comparison("world", fed, entries, MSE if world.regression else ACCURACY)
 
 
 def read(text: str) -> dict[str, str]:

@@ -61,7 +61,7 @@ Import = Annotated[
     list[Path] | None,
     typer.Option(
         "--import",
-        help="A Python file with a method, channel, attack, data set or model of your own"
+        help="A Python file with a method, channel, attack, data set, model or metric of your own"
         " (repeat).",
         show_default=False,
     ),

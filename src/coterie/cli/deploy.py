@@ -75,11 +75,15 @@ def status_table(now: dict[str, Any]) -> Table:
         f"{now['name']}{who} · {now['method']} · {state} · {bytes_text(now['up'])} up,"
         f" {bytes_text(now['down'])} down · {ago(now['written'])}"
     )
+    metric = now.get("metric") or {"title": "score", "higher": True}
+    sign = 1 if metric["higher"] else -1
+    better = "larger is better" if metric["higher"] else "smaller is better"
     caption = ", ".join(
-        f"{key} {value:.3f}"
+        f"{key} {sign * value:.3f}"
         for key, value in now.get("scores", {}).items()
         if key.startswith("test/")
     )
+    caption += f" ({metric['title']}, {better})" if caption else ""
     if "neighbours" in now:
         table = Table(
             "neighbour",
@@ -112,13 +116,15 @@ def status_table(now: dict[str, Any]) -> Table:
         "down",
         "last seen",
         "rejected",
-        "test score",
+        f"test {escape(metric['title'])}",
         title=escape(title),
         title_justify="left",
+        caption=f"{escape(metric['title'])}: {better}",
+        caption_justify="left",
     )
     for c in now["clients"]:
         scores = [
-            f"{key.partition('/')[2]} {value:.3f}"
+            f"{key.partition('/')[2]} {sign * value:.3f}"
             for key, value in c["scores"].items()
             if key.startswith("test/")
         ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -74,7 +75,7 @@ def _compare(
     fairness, bill, *times = sheets(comparison, scores or [], paid)
     for sheet in [*([fairness] if fair else []), *([bill] if scores or paid else []), *times]:
         out.print(sheet.rich())
-    for sentence in comparison.verdict():
+    for sentence in [*comparison.verdict(), *comparison.notes()]:
         out.print(f"· {sentence}", highlight=False, soft_wrap=not out.is_terminal)
     out.print(f"\n[b]{comparison.answer()}[/b]", highlight=False, soft_wrap=not out.is_terminal)
     out.print(f"\nReport: {folder / 'report.html'}   Runs: {folder / 'runs'}", highlight=False)
@@ -144,7 +145,7 @@ def _finished(finished: Any) -> None:
     from coterie.report.summary import run_table
 
     with reading_tables(finished.folder, "run its config.toml again"):
-        out.print(run_table(finished.folder))
+        out.print(run_table(finished.folder, finished.simulator.metric))
     out.print(
         f"{finished.folder} · {finished.seconds:.1f} s, of which {finished.compile_seconds:.1f} s"
         " compiling",
@@ -158,7 +159,7 @@ def compare(
         typer.Argument(
             help=(
                 r"A TOML file, where \[\[methods]] lists the methods; or your own table (.csv,"
-                " .parquet, .npz) or folder."
+                " .parquet, .xlsx, .npz) or folder."
             )
         ),
     ] = None,
@@ -179,10 +180,19 @@ def compare(
     target: Annotated[
         str | None, typer.Option(help="Your own table or folder: the column to predict.")
     ] = None,
+    metric: Annotated[
+        str | None,
+        typer.Option(
+            help="What decides, e.g. auc, f1, rmse (coterie list metrics); default: accuracy, or"
+            " the mean squared error."
+        ),
+    ] = None,
     scores: Annotated[
         list[float] | None,
         typer.Option(
-            "--to", help="What it costs to reach this score: a share, e.g. 0.95 (repeat)."
+            "--to",
+            help="What it costs to reach this value of the metric, e.g. 0.95 (a share) or an RMSE"
+            " of 3.5 (repeat).",
         ),
     ] = None,
     budgets: Annotated[
@@ -194,6 +204,10 @@ def compare(
         typer.Option(
             "--fairness", help="Print how evenly clients are served (the report always has it)."
         ),
+    ] = False,
+    explain: Annotated[
+        bool,
+        typer.Option("--explain", help="Your own table: say what was done to each column first."),
     ] = False,
     folder: Annotated[
         Path | None,
@@ -212,7 +226,7 @@ def compare(
     Examples: coterie compare -d digits -m fedavg -m fedu -m pfedme --seed 0 --seed 1 -s
     training.rounds=50
 
-    coterie compare readings.csv --client site --target label
+    coterie compare readings.csv --client site --target label --metric auc
 
     coterie compare -d digits -m fedu -m lp-proj-2 --to 0.95 --budget 100kB --fairness
     """
@@ -220,7 +234,13 @@ def compare(
     from coterie.runs.settings import Asked, compared_experiment
 
     asked = Asked(experiment, data, client, target)
+    if metric is not None:
+        settings = [*(settings or []), f"training.metric={json.dumps(metric)}"]
     name, chosen = compared_experiment(asked, settings, methods, seeds, data_dir)
+    if explain:
+        from coterie.cli.data import explained
+
+        out.print(explained(chosen.federation()))
     _compare(
         chosen,
         folder or Path("runs") / f"{name}-compare",

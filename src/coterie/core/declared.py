@@ -13,6 +13,7 @@ from typing import Any
 
 from coterie.core import schedule
 from coterie.core.errors import InvalidInput, shown, unknown
+from coterie.core.search import Space, ends
 
 
 def option(
@@ -25,11 +26,13 @@ def option(
     high: float | None = None,
     choices: tuple[str, ...] | None = None,
     static: bool = False,
+    search: Space | None = None,
     read: Callable[[str, Any], Any] | None = None,
 ) -> Any:
     """A dataclass field with its allowed range.
 
     `above` is exclusive, `low` and `high` are inclusive; floats are traced unless `static`.
+    `search` is where `coterie tune` looks for a good value; None: it leaves the option alone.
     `read(field, value)` is for options that are objects with options of their own: it makes one
     from a name, a table or whatever else may stand there. `choices` are the names then.
     """
@@ -43,6 +46,7 @@ def option(
             "high": high,
             "choices": choices,
             "static": static,
+            "search": search,
             "read": read,
         },
     )
@@ -70,6 +74,7 @@ class Declared:
     choices: tuple[str, ...] | None
     hidden: bool
     static: bool
+    search: Space | None = None
     read: Callable[[str, Any], Any] | None = None
 
     @property
@@ -146,6 +151,7 @@ def declared(cls: type) -> dict[str, Declared]:
             choices=m.get("choices"),
             hidden=m.get("hidden", False),
             static=m.get("static", False),
+            search=m.get("search"),
             read=m.get("read"),
         )
     cls._declared_options = out  # type: ignore[attr-defined]
@@ -201,6 +207,12 @@ def check(owner: str, d: Declared, value: Any) -> Any:
     if isinstance(value, d.kinds):
         return value
     raise bad
+
+
+def check_search(owner: str, d: Declared, space: Space) -> None:
+    """Refuse a search space that leaves the range of its option."""
+    for value in ends(space):
+        check(owner, d, value)
 
 
 def _check_schedule(field: str, d: Declared, value: schedule.Schedule) -> None:

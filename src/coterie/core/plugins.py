@@ -1,5 +1,5 @@
-"""Code of one's own that makes methods, channels, attacks, data sets or models known by name: a
-Python file (`--import mine.py`), or an installed package with an entry point.
+"""Code of one's own that makes methods, channels, attacks, data sets, models or metrics known by
+name: a Python file (`--import mine.py`), or an installed package with an entry point.
 
 A package names a module that registers things when it is imported:
 

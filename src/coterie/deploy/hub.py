@@ -27,6 +27,7 @@ from coterie.channel.link import Outgoing
 from coterie.core.errors import InvalidInput
 from coterie.core.files import make_folder, write_json, write_table
 from coterie.core.ledger import COLUMNS, Ledger
+from coterie.core.metrics import metric_of
 from coterie.core.vector import all_finite
 from coterie.deploy import kept as disk
 from coterie.deploy import messages
@@ -310,6 +311,7 @@ class Hub:
         return {
             "name": self.plan.name,
             "method": self.method.name,
+            "metric": metric_of(self.plan.training.metric, self.plan.shape.task).told(),
             "round": self.t,
             "rounds": self.plan.training.rounds,
             "finished": self.finished,

@@ -13,6 +13,7 @@ from typing import Any
 from coterie.core.errors import InvalidInput
 from coterie.core.files import write_json, write_table
 from coterie.core.ledger import COLUMNS, Ledger
+from coterie.core.metrics import metric_of
 from coterie.core.typing import PyTree
 from coterie.data.federation import Federation
 from coterie.deploy import kept as disk
@@ -277,6 +278,7 @@ class PeerRecord:
             "name": self.plan.name,
             "peer": self.name,
             "method": self.method.name,
+            "metric": metric_of(self.plan.training.metric, self.plan.shape.task).told(),
             "round": self.t,
             "rounds": self.plan.training.rounds,
             "finished": self.finished,

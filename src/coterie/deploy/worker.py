@@ -13,6 +13,7 @@ import numpy as np
 from coterie.channel import ends
 from coterie.channel.link import Outgoing
 from coterie.core.errors import InvalidInput
+from coterie.core.metrics import metric_of
 from coterie.core.typing import PyTree
 from coterie.core.vector import Vector
 from coterie.data.federation import Federation
@@ -62,6 +63,7 @@ class Worker(Setup):
                 f"the client's number is {number}, but must be from 0 to {plan.size - 1}."
             )
         super().__init__(plan, number, data.train)
+        self.metric = metric_of(plan.training.metric, planned.task)
         splits = {"validation": data.validation, "test": data.test}
         with self.precision():
             self.splits = {n: to_device(s, self.dtype) for n, s in splits.items() if len(s)}
@@ -117,8 +119,8 @@ class Worker(Setup):
         return found
 
     def scores(self, received: PyTree, own: PyTree, t: int) -> dict[str, float]:
-        """How these models do on this client's own data: `test/personal` → accuracy (or negated
-        squared error), and the losses.
+        """How these models do on this client's own data: `test/personal` → the score by the
+        plan's metric (the larger the better: errors are negated), and the losses.
         """
         if not self.splits:
             return {}
@@ -126,7 +128,7 @@ class Worker(Setup):
         out = {}
         for split, held in self.splits.items():
             stacked = [models[view].map(lambda leaf: leaf[None]) for view in views]
-            loss, score = score_models(self.spec, stacked, held)
+            loss, score = score_models(self.spec, stacked, held, self.metric)
             for i, view in enumerate(views):
                 out[f"{split}/{view}"] = float(score[i, 0])
                 out[f"{split}-loss/{view}"] = float(loss[i, 0])

@@ -130,7 +130,7 @@ def adapt(
         models = {view: v.map(np.asarray) for view, v in models.items()}
         _check_finite(sim, models, rounds)
         views = [models[view] for view in method.model_views]
-        scores = score_models(spec, views, to_device(newcomers.test, dtype))
+        scores = score_models(spec, views, to_device(newcomers.test, dtype), sim.metric)
         return Adapted(models, scores)
 
 

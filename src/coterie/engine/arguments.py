@@ -14,6 +14,7 @@ import numpy as np
 from coterie.adversary import Attack, get_attack
 from coterie.channel import PLAIN, Channel, get_channel
 from coterie.core.errors import InvalidInput, shown
+from coterie.core.metrics import metric_name
 from coterie.coupling.graph import Graph
 from coterie.data.arguments import as_federation, as_seed
 from coterie.data.federation import Federation
@@ -35,6 +36,7 @@ __all__ = [
     "as_training",
     "check_batch",
     "check_training",
+    "judged_by",
 ]
 
 
@@ -101,6 +103,11 @@ def as_training(value: Any) -> Training:
         must = "Training options, e.g. Training(rounds=100)"
         raise _wrong("training", value, Training, must)
     return value
+
+
+def judged_by(metric: Any, training: dict[str, Any]) -> dict[str, Any]:
+    """Options of `Training` with this metric: a name, a `Metric`, a function, or None."""
+    return training if metric is None else {**training, "metric": metric_name(metric)}
 
 
 def as_list(what: str, value: Any, example: str) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -12,15 +13,17 @@ import numpy as np
 from jax import lax
 from numpy.typing import NDArray
 
+from coterie.core.metrics import DEFAULT, Metric
 from coterie.core.vector import Vector
 from coterie.data.federation import Split
 from coterie.engine.exchange import exchange_of
+from coterie.engine.outputs import TILE, Look, Tiles, host_scores
 from coterie.engine.setting import ClientState, HubState, Round, Setting, Spec
 from coterie.engine.store import Store
 from coterie.models.objective import Learner
 
-TILE = 64
-"""Samples a client looks at at once."""
+AT_ONCE = 256
+"""Tiles that are looked at at once where no option says it."""
 
 
 class DeviceSplit(NamedTuple):
@@ -33,8 +36,9 @@ class DeviceSplit(NamedTuple):
 
 
 class Scores(NamedTuple):
-    """Per view and client: mean loss and mean score (accuracy, or the negated mean squared error);
-    NaN for clients without samples.
+    """Per view and client: mean loss, and the score by the metric of the run (the larger the
+    better; of errors the negated value); NaN for clients without samples, or for whose samples the
+    metric has no meaning.
     """
 
     loss: NDArray[np.float64]
@@ -81,6 +85,20 @@ def _scores(
     return sums[:, 0], sums[:, 1]
 
 
+def _outputs(
+    learner: Learner, models: Sequence[Vector], held: DeviceSplit, client: Any, first: Any
+) -> tuple[Any, Any]:
+    """Outputs (views, TILE, classes) and losses (views, TILE) of a client's models on a tile."""
+    place = jnp.minimum(first + jnp.arange(TILE), held.size[client] - 1)
+    x, y = held.x[held.start[client] + place], held.y[held.start[client] + place]
+    found = []
+    for model in models:
+        outputs = learner.apply(model.tree, x)
+        rows = outputs.T if learner.class_major else outputs
+        found.append((rows, learner.sample_losses(outputs, y)))
+    return jnp.stack([o for o, _ in found]), jnp.stack([loss for _, loss in found])
+
+
 @partial(jax.jit, static_argnums=(0,))
 def _score_all(learner: Learner, models: Sequence[Vector], held: DeviceSplit) -> tuple[Any, Any]:
     return jax.vmap(lambda client, models: _scores(learner, models, held, client))(
@@ -88,9 +106,33 @@ def _score_all(learner: Learner, models: Sequence[Vector], held: DeviceSplit) ->
     )
 
 
-def score_models(spec: Spec, models: Sequence[Vector], held: DeviceSplit) -> Scores:
+def scored_by(learner: Learner, metric: Metric) -> Learner:
+    """A learner that scores samples by this metric, where it is a mean over samples. Training does
+    not see it, so its programs are the same whatever the metric.
+    """
+    plain = metric.name == DEFAULT[learner.task] or not metric.rowwise
+    return learner if plain else dataclasses.replace(learner, metric=metric.name)
+
+
+@partial(jax.jit, static_argnums=(0,))
+def _outputs_of(
+    learner: Learner, models: Sequence[Vector], held: DeviceSplit, tiles: Tiles
+) -> tuple[Any, Any]:
+    one = lambda client, first, models: _outputs(learner, models, held, client, first)
+    return jax.vmap(one)(*tiles, models)
+
+
+def score_models(spec: Spec, models: Sequence[Vector], held: DeviceSplit, metric: Metric) -> Scores:
     """Scores of given models, stacked over the clients of a split."""
-    loss, score = _score_all(spec.learner, models, held)
+    if not metric.rowwise:
+        size = np.asarray(held.size, np.int64)
+
+        def look(tiles: Tiles) -> tuple[Any, Any]:
+            mine = [m.map(lambda leaf: leaf[tiles.client]) for m in models]
+            return _outputs_of(spec.learner, mine, held, tiles)
+
+        return Scores(*host_scores(metric, look, held.y, size, len(models), at_once=AT_ONCE))
+    loss, score = _score_all(scored_by(spec.learner, metric), models, held)
     empty = np.asarray(held.size) == 0
     return Scores(*(np.where(empty, np.nan, np.asarray(a, np.float64).T) for a in (loss, score)))
 
@@ -118,8 +160,52 @@ def _chunk(
 compiled_chunk = jax.jit(_chunk, static_argnames="spec")
 
 
-def evaluate(now: Round, hub: HubState, store: Store, held: DeviceSplit, at_once: int) -> Scores:
+def _tiles(
+    spec: Spec,
+    setting: Setting,
+    hub: HubState,
+    held: DeviceSplit,
+    some: tuple[Tiles, ClientState],
+    t: Any,
+) -> tuple[Any, Any]:
+    """Outputs and losses of all views, per tile."""
+    now, exchange = Round(spec, setting, t), exchange_of(setting.method)
+    broadcast = exchange.speak(now, hub)
+
+    def one(tile: Tiles, row: ClientState) -> tuple[Any, Any]:
+        received = exchange.hear(now, hub, broadcast, tile.client, row).received
+        models = setting.method.models(received, row.method_state, now.objective(tile.client))
+        views = [models[view] for view in setting.method.model_views]
+        return _outputs(spec.learner, views, held, tile.client, tile.first)
+
+    return jax.vmap(one)(*some)
+
+
+compiled_tiles = jax.jit(_tiles, static_argnames="spec")
+
+
+def looking(now: Round, hub: HubState, store: Store, held: DeviceSplit) -> Look:
+    """What all clients' models give for tiles of their rows."""
+
+    def look(tiles: Tiles) -> tuple[Any, Any]:
+        some = tiles, store.gather(tiles.client)
+        found: tuple[Any, Any] = compiled_tiles(now.spec, now.setting, hub, held, some, now.t)
+        return found
+
+    return look
+
+
+def evaluate(
+    now: Round, hub: HubState, store: Store, held: DeviceSplit, at_once: int, *, metric: Metric
+) -> Scores:
     """Scores of all clients; clients with alike amounts of samples are evaluated side by side."""
+    if not metric.rowwise:
+        size, views = np.asarray(held.size, np.int64), len(now.setting.method.model_views)
+        look = looking(now, hub, store, held)
+        return Scores(*host_scores(metric, look, held.y, size, views, at_once=at_once))
+    now = now._replace(
+        spec=dataclasses.replace(now.spec, learner=scored_by(now.spec.learner, metric))
+    )
     spec, setting, n = now.spec, now.setting, now.spec.clients
     order = np.argsort(np.asarray(held.size), kind="stable")
     width = min(at_once, n)

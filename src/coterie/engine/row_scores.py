@@ -1,11 +1,8 @@
-"""Every client's models on each of its own test rows: what tests of a gain are made from.
-
-A client's rows are cut into tiles. Tiles are looked at side by side, so that one compiled program
-serves clients of all sizes.
-"""
+"""Every client's models on each of its own test rows: what tests of a gain are made from."""
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -13,8 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.engine.evaluate import TILE, DeviceSplit
+from coterie.engine.evaluate import DeviceSplit, looking, scored_by
 from coterie.engine.exchange import exchange_of
+from coterie.engine.outputs import TILE, Tiles, by_rows
 from coterie.engine.setting import ClientState, HubState, Round, Setting, Spec
 
 if TYPE_CHECKING:
@@ -22,7 +20,11 @@ if TYPE_CHECKING:
 
 
 class RowScores(NamedTuple):
-    """A score per test row and view: 1 or 0 for right or wrong, or the negated squared error.
+    """A score per test row and view, the larger the better: 1 or 0 for right or wrong, or the
+    negated squared error, or what else the metric is a mean of.
+
+    Where the metric is not a mean over rows there are no scores, but what the models gave
+    (`outputs`, per view (rows, classes or targets)) and the true targets (`y`).
 
     Rows are in the order of the test split; `row` counts from 0 within each client.
     """
@@ -30,13 +32,8 @@ class RowScores(NamedTuple):
     client: NDArray[np.int64]
     row: NDArray[np.int64]
     scores: dict[str, NDArray[Any]]
-
-
-class _Tiles(NamedTuple):
-    """Some rows of one client each."""
-
-    client: NDArray[np.int64]
-    first: NDArray[np.int64]
+    outputs: dict[str, NDArray[Any]] | None = None
+    y: NDArray[Any] | None = None
 
 
 def _score_tiles(
@@ -44,13 +41,13 @@ def _score_tiles(
     setting: Setting,
     hub: HubState,
     held: DeviceSplit,
-    some: tuple[_Tiles, ClientState],
+    some: tuple[Tiles, ClientState],
     t: Any,
 ) -> Any:
     now, exchange, method = Round(spec, setting, t), exchange_of(setting.method), setting.method
     broadcast = exchange.speak(now, hub)
 
-    def one(tile: _Tiles, row: ClientState) -> Any:
+    def one(tile: Tiles, row: ClientState) -> Any:
         client, learner = tile.client, spec.learner
         received = exchange.hear(now, hub, broadcast, client, row).received
         models = method.predictors(received, row.method_state, now.objective(client))
@@ -70,26 +67,25 @@ def row_scores(simulator: Simulator) -> RowScores | None:
     held = simulator.splits.get("test")
     if held is None:
         return None
-    size = np.where(simulator.malicious, 0, np.asarray(held.size, np.int64))
-    tiles_of = -(-size // TILE)
-    client = np.repeat(np.arange(len(size)), tiles_of)
-    begun = np.cumsum(tiles_of) - tiles_of
-    first = TILE * (np.arange(len(client)) - begun[client])
-    width = max(1, min(simulator.training.eval_at_once, len(client)))
-    found = []
-    with simulator.precision():
-        for begin in range(0, len(client), width):
-            here = np.resize(np.arange(begin, min(begin + width, len(client))), width)
-            some = _Tiles(client[here], first[here]), simulator.store.gather(client[here])
-            scores = _compiled(
-                simulator.spec, simulator.setting, simulator.hub_state, held, some, simulator.t
-            )
-            found.append(np.asarray(scores)[: len(client) - begin])
-    whole = np.concatenate(found) if found else np.zeros((0, len(simulator.method.model_views), 0))
-    real = first[:, None] + np.arange(TILE) < size[client][:, None]
+    sim, metric = simulator, simulator.metric
+    size = np.where(sim.malicious, 0, np.asarray(held.size, np.int64))
+    views: tuple[str, ...] = sim.method.model_views
+    width = max(1, min(sim.training.eval_at_once, len(Tiles.of(size).client)))
+    learner = scored_by(sim.spec.learner, metric)
+    spec = dataclasses.replace(sim.spec, learner=learner)
+
+    def scores(tiles: Tiles) -> tuple[Any, ...]:
+        some = tiles, sim.store.gather(tiles.client)
+        return (_compiled(spec, sim.setting, sim.hub_state, held, some, sim.t),)
+
+    outputs = looking(sim.now(), sim.hub_state, sim.store, held)
+    with sim.precision():
+        found = by_rows(scores if metric.rowwise else outputs, size, width)
+    found = found or [np.zeros((len(views), 0, 0))]
     owner = np.repeat(np.arange(len(size)), size)
-    return RowScores(
-        simulator.members[owner],
-        np.concatenate([np.arange(n) for n in size]),
-        {view: whole[:, i][real] for i, view in enumerate(simulator.method.model_views)},
-    )
+    row = np.concatenate([np.arange(n) for n in size])
+    each = dict(zip(views, found[0], strict=True))
+    if metric.rowwise:
+        return RowScores(sim.members[owner], row, each)
+    y = np.asarray(held.y)[np.asarray(held.start, np.int64)[owner] + row]
+    return RowScores(sim.members[owner], row, {}, each, y)

@@ -17,6 +17,7 @@ from coterie.channel.ends import Receiver, Sender
 from coterie.channel.link import Outgoing
 from coterie.core.errors import InvalidInput
 from coterie.core.ledger import Ledger
+from coterie.core.metrics import metric_of
 from coterie.core.randomness import (
     Role,
     broadcast_key,
@@ -29,7 +30,7 @@ from coterie.core.typing import PyTree
 from coterie.core.vector import Vector
 from coterie.coupling.graph import Graph, complete
 from coterie.data.federation import Federation, Split
-from coterie.engine.evaluate import Scores
+from coterie.engine.evaluate import Scores, scored_by
 from coterie.engine.simulate import Snapshot
 from coterie.engine.training import Training
 from coterie.methods.base import Method, PooledMethod, get_method
@@ -46,6 +47,7 @@ def _score(learner: Learner, model: PyTree, x: Any, y: Any) -> tuple[Any, Any]:
     return jnp.mean(losses), jnp.mean(scores)
 
 
+outputs_of_one = jax.jit(lambda learner, model, x: learner.rows(model, x), static_argnums=(0,))
 local_of_one = jax.jit(lambda method, *given: method.local(*given))
 score_of_one = jax.jit(_score, static_argnums=(0,))
 
@@ -261,12 +263,17 @@ class Slow:
         loss: NDArray[np.float64] = np.full((len(views), self.n), np.nan)
         score: NDArray[np.float64] = np.full((len(views), self.n), np.nan)
         x, y = (np.asarray(a) for a in self._arrays(split))
+        metric = metric_of(self.training.metric, self.federation.task)
+        learner = scored_by(self.learner, metric)
         for k in range(self.n):
             rows = slice(int(split.offsets[k]), int(split.offsets[k + 1]))
             if rows.start == rows.stop or self.malicious[k]:
                 continue
             models = self.models(k)
             for i, view in enumerate(views):
-                found = score_of_one(self.learner, models[view].tree, x[rows], y[rows])
-                loss[i, k], score[i, k] = found
+                tree = models[view].tree
+                loss[i, k], score[i, k] = score_of_one(learner, tree, x[rows], y[rows])
+                if not metric.rowwise:
+                    outputs = np.asarray(outputs_of_one(learner, tree, x[rows]))
+                    score[i, k] = metric.scores(outputs, y[rows], np.array([0, len(outputs)]))[0]
         return Scores(loss, score)

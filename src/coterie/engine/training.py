@@ -4,12 +4,13 @@ compared.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coterie.core.errors import InvalidInput
+from coterie.core.metrics import check_metric
 from coterie.core.options import Options, option, traced_dataclass
 from coterie.core.randomness import Role, shuffled
 from coterie.core.schedule import Number
@@ -57,6 +58,11 @@ class Training(Options):
         low=1,
     )
     eval_every: int = option(10, "rounds between evaluations of all clients", low=1)
+    metric: str | None = option(
+        None,
+        "what models are judged by, e.g. auc, f1, rmse (coterie list metrics); nothing: accuracy,"
+        " or the mean squared error",
+    )
     seed: int = option(0, "of initial model, cohorts, batches", low=0, high=2**31 - 1)
     precision: str = option("float32", "of models and data", choices=("float32", "float64"))
     store: str = option(
@@ -84,6 +90,10 @@ class Training(Options):
     def plain(self) -> bool:
         """Whether the last of all rounds counts, whatever validation data say."""
         return self.keep == "last" and self.patience is None
+
+    def validate(self) -> None:
+        if self.metric is not None:
+            check_metric(self.metric)
 
     def unused(self) -> dict[str, str]:
         return {"batch_size": 'training.sampling is "full"'} if self.sampling == "full" else {}
@@ -115,3 +125,26 @@ class Training(Options):
                 f"training.cohort is {self.cohort}, but must be at most {n}, the number of clients."
             )
         return self.cohort or n
+
+
+class TrainingOptions(TypedDict, total=False):
+    """The options of `Training` as keyword arguments, for editors and type checkers."""
+
+    rounds: int
+    cohort: int | None
+    fraction: float | None
+    batch_size: int
+    sampling: str
+    batch_schedule: Number | None
+    eval_every: int
+    seed: int
+    precision: str
+    store: str
+    clients_at_once: int | None
+    eval_at_once: int
+    held_out: int
+    adapt_rounds: int
+    train_metrics: bool
+    checkpoint_every: int | None
+    keep: str
+    patience: int | None

@@ -7,6 +7,7 @@ from typing import Any
 
 from coterie.core.options import option
 from coterie.core.schedule import Number, at
+from coterie.core.search import STEP, Log
 from coterie.core.vector import Vector
 from coterie.methods.base import Condition, Step, method
 from coterie.methods.conditions import rate
@@ -48,9 +49,13 @@ class FedProx(FedAvg):
     the samples count in the mean, as in FedAvg. With μ = 0 it is FedAvg.
     """
 
-    lr: Number = option(0.05, "step size of local SGD", symbol="η", above=0)
+    lr: Number = option(0.05, "step size of local SGD", symbol="η", above=0, search=STEP)
     prox: Number = option(
-        0.1, "how strongly the local model is held to the received one", symbol="μ", low=0
+        0.1,
+        "how strongly the local model is held to the received one",
+        symbol="μ",
+        low=0,
+        search=Log(0.001, 10),
     )
 
     def local(self, received: Vector, state: Any, objective: Objective) -> Step:

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from coterie.core.errors import InvalidInput
 from coterie.core.options import hidden, option
 from coterie.core.schedule import Number, at
+from coterie.core.search import Log
 from coterie.core.vector import Vector
 from coterie.data.shape import ProblemShape
 from coterie.methods.base import Condition, Step, method
@@ -63,7 +64,9 @@ class L2GD(Averaging, LocalSGD):
     strength: ClassVar[str] = "lam"
     begins_from_received: ClassVar[bool] = False  # it sends x_k, its own
 
-    lam: Number = option(0.1, "how strongly x_k is pulled to the mean", symbol="λ", low=0)
+    lam: Number = option(
+        0.1, "how strongly x_k is pulled to the mean", symbol="λ", low=0, search=Log(0.01, 10)
+    )
     coin: bool = option(
         False,
         "draw the number of local steps of each round as the paper does; local_steps is then its"

@@ -11,6 +11,7 @@ import jax
 from coterie.core.errors import InvalidInput
 from coterie.core.options import option
 from coterie.core.schedule import Number, at
+from coterie.core.search import STEP, Among
 from coterie.core.vector import Vector
 from coterie.methods.base import Method, Work
 from coterie.methods.optimizers import (
@@ -39,8 +40,10 @@ class LocalSGD(Method):
     x ← x − μ·u(g), where u is what the optimiser makes of the gradient g: by default g itself.
     """
 
-    lr: Number = option(0.05, "step size of local SGD", symbol="μ", above=0)
-    local_steps: int = option(20, "local steps per round", symbol="R", low=1)
+    lr: Number = option(0.05, "step size of local SGD", symbol="μ", above=0, search=STEP)
+    local_steps: int = option(
+        20, "local steps per round", symbol="R", low=1, search=Among((5, 20, 50))
+    )
     local_epochs: int | None = option(
         None,
         "count R in epochs over the client's data instead of steps (the published FedU code)",

@@ -52,6 +52,10 @@ class Learner:
     sampling: Sampling
     input_layer: InputLayer | None = None
     loss: OwnLoss | None = None
+    metric: str = ""
+    """What samples are scored by, where it is a mean over samples; nothing: right or wrong, or the
+    squared error.
+    """
     statistics: Statistics | None = None
 
     def sample_losses(self, outputs: Any, y: Any) -> Any:
@@ -67,11 +71,23 @@ class Learner:
         return 0.5 * jnp.sum(jnp.square(outputs - self._targets(outputs, y)), axis)
 
     def sample_scores(self, outputs: Any, y: Any) -> Any:
-        """The score of each sample: 1 if classified correctly, or the negated squared error."""
+        """The score of each sample, the larger the better: 1 if classified correctly, or the
+        negated squared error, unless another metric is asked for.
+        """
         axis = 0 if self.class_major else -1
+        if self.metric == "log-loss":
+            picked = jnp.take_along_axis(outputs, jnp.expand_dims(y, axis), axis).squeeze(axis)
+            return picked - jax.nn.logsumexp(outputs, axis)
+        if self.metric == "mae":
+            return -jnp.sum(jnp.abs(outputs - self._targets(outputs, y)), axis)
         if self.task == "classification":
             return (jnp.argmax(outputs, axis) == y).astype(outputs.dtype)
         return -jnp.sum(jnp.square(outputs - self._targets(outputs, y)), axis)
+
+    def rows(self, parameters: Any, x: Any) -> Any:
+        """Outputs as (samples, classes), whichever way the model computes them."""
+        outputs = self.apply(parameters, x)
+        return outputs.T if self.class_major else outputs
 
     def _targets(self, outputs: Any, y: Any) -> Any:
         y = y[:, None] if y.ndim == 1 else y

@@ -10,10 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.table import Table
 
+from coterie.core.metrics import ACCURACY, Metric
 from coterie.report.comparison import Spread
 from coterie.report.figures import pyplot, svg
 from coterie.report.outcome import Outcome
 from coterie.report.page import STYLE
+from coterie.report.units import score_number, value_text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +85,7 @@ class Grid:
     fractions: list[float]
     seeds: list[int]
     cells: dict[tuple[str, str, float], Cell]
-    score_name: str = "accuracy"
+    metric: Metric = ACCURACY
     which_round: str = "last round"
     """Which round the scores are of."""
 
@@ -94,20 +96,33 @@ BRACKETS = (
 )
 
 
-def cell_text(cell: Cell) -> str:
+def _what(grid: Grid) -> str:
+    """'test accuracy in %', and which way is better where that may be asked."""
+    metric = grid.metric
+    better = "" if metric.name == "accuracy" else f" ({metric.better})"
+    return f"test {metric.title}{' in %' if metric.percent else ''}{better}"
+
+
+def _brackets(grid: Grid) -> str:
+    if grid.metric.percent and grid.metric.higher:
+        return BRACKETS
+    unit = "points" if grid.metric.percent else "the change"
+    return BRACKETS.replace("points", f"{unit} (positive: better)", 1)
+
+
+def cell_text(cell: Cell, metric: Metric = ACCURACY) -> str:
     """`87.10 ± 0.31 (−2.4)`, `collapsed at round 7`, or both when only some seeds collapsed."""
     parts = []
     if cell.spread is not None:
         change = (
             ""
             if cell.change is None
-            else f" ({100 * cell.change:+z.1f})".replace("-", "−").replace("+0.0)", "0.0)")
+            else f" ({metric.unit * cell.change:+z{'.1f' if metric.percent else '.3g'}})".replace(
+                "-", "−"
+            ).replace("+0.0)", "0.0)")
         )
-        parts.append(
-            f"{100 * cell.spread.mean:.2f}"
-            + (f" ± {100 * cell.spread.std:.2f}" if cell.spread.count > 1 else "")
-            + change
-        )
+        spread = f" ± {score_number(cell.spread.std, metric.unit)}" if cell.spread.count > 1 else ""
+        parts.append(value_text(cell.spread.mean, metric) + spread + change)
     if cell.collapses:
         when = sorted(set(cell.collapses))
         rounds = f"round {when[0]}" if len(when) == 1 else f"rounds {when[0]}–{when[-1]}"
@@ -118,7 +133,7 @@ def cell_text(cell: Cell) -> str:
 
 def lines(grid: Grid, attack: str) -> list[list[str]]:
     return [
-        [label, *(cell_text(grid.cells[label, attack, f]) for f in grid.fractions)]
+        [label, *(cell_text(grid.cells[label, attack, f], grid.metric) for f in grid.fractions)]
         for label in grid.labels
     ]
 
@@ -132,7 +147,7 @@ def attack_tables(grid: Grid) -> list[Table]:
     out = []
     for attack in grid.attacks:
         title = (
-            f"{grid.title}, {attack}: honest clients' mean test accuracy in % (points against the"
+            f"{grid.title}, {attack}: honest clients' mean {_what(grid)} (points against the"
             " same clients when nobody malicious)"
         )
         table = Table(title=title, title_justify="left")
@@ -146,8 +161,8 @@ def attack_tables(grid: Grid) -> list[Table]:
 
 def attack_markdown(grid: Grid) -> str:
     parts = [
-        f"# {grid.title}\n\nHonest clients' mean test accuracy in %, {grid.which_round}; seeds"
-        f" {', '.join(map(str, grid.seeds))}. {BRACKETS}\n"
+        f"# {grid.title}\n\nHonest clients' mean {_what(grid)}, {grid.which_round}; seeds"
+        f" {', '.join(map(str, grid.seeds))}. {_brackets(grid)}\n"
     ]
     for attack in grid.attacks:
         rows = [heads(grid), ["---"] * (len(grid.fractions) + 1), *lines(grid, attack)]
@@ -158,10 +173,11 @@ def attack_markdown(grid: Grid) -> str:
 
 
 def attack_figure(grid: Grid) -> str:
-    """Accuracy over the share of malicious clients, a panel per attack; a cross at the bottom
+    """The metric over the share of malicious clients, a panel per attack; a cross at the bottom
     where all seeds collapsed.
     """
     plt = pyplot()
+    unit = grid.metric.sign * grid.metric.unit
     columns = min(2, len(grid.attacks))
     rows = -(-len(grid.attacks) // columns)
     figure, panels = plt.subplots(
@@ -170,7 +186,7 @@ def attack_figure(grid: Grid) -> str:
     for axes, attack in zip(panels.flat, grid.attacks, strict=False):
         for i, label in enumerate(grid.labels):
             cells = [grid.cells[label, attack, f] for f in grid.fractions]
-            y = np.array([100 * c.spread.mean if c.spread else np.nan for c in cells])
+            y = np.array([unit * c.spread.mean if c.spread else np.nan for c in cells])
             axes.plot(
                 grid.fractions,
                 y,
@@ -182,9 +198,15 @@ def attack_figure(grid: Grid) -> str:
                 linestyle="-" if i < 10 else "--",
             )
             gone = [f for f, c in zip(grid.fractions, cells, strict=True) if c.spread is None]
-            axes.plot(gone, [0.5 + 1.5 * i] * len(gone), "x", color=f"C{i % 10}", markersize=5)
-        axes.set(title=attack, xlabel="share of malicious clients", ylim=(0, 101))
-        axes.set_ylabel("honest clients' accuracy (%)")
+            at = 0.005 + 0.015 * i  # above the lower edge, as a part of the panel's height
+            across = axes.get_xaxis_transform()
+            axes.plot(
+                gone, [at] * len(gone), "x", color=f"C{i % 10}", markersize=5, transform=across
+            )
+        axes.set(title=attack, xlabel="share of malicious clients")
+        if grid.metric.percent:
+            axes.set_ylim(0, 101)
+        axes.set_ylabel(f"honest clients' {_what(grid).removeprefix('test ')}")
     for axes in list(panels.flat)[len(grid.attacks) :]:
         axes.set_visible(False)
     handles, names = panels.flat[0].get_legend_handles_labels()
@@ -219,9 +241,9 @@ def attack_page(grid: Grid, config: str = "") -> str:
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{e(grid.title)} under'
         " attack · coterie</title>"
         f"<style>{STYLE}</style></head><body><h1>{e(grid.title)} under attack</h1><p>Honest"
-        f" clients' mean test accuracy in %, {grid.which_round}, "
+        f" clients' mean {_what(grid)}, {grid.which_round}, "
         f"seeds {', '.join(map(str, grid.seeds))}. Local trains alone with equal gradient steps. A"
-        f" cross marks runs that collapsed. {BRACKETS}</p>"
+        f" cross marks runs that collapsed. {_brackets(grid)}</p>"
         f"<figure>{attack_figure(grid)}</figure>{tables}"
         + (f"<h2>Experiment</h2><pre>{e(config)}</pre>" if config else "")
         + "</body></html>\n"

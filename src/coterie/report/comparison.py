@@ -5,19 +5,25 @@ training alone, for whom, and at what price?
 from __future__ import annotations
 
 import dataclasses
+import html
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.core.frames import frame, html_table
+from coterie.core.metrics import ACCURACY, Metric
 from coterie.data.federation import Federation
 from coterie.engine.exchange import exchange_of
-from coterie.report import words
+from coterie.report import imbalance, words
 from coterie.report.counted import best_on_test
 from coterie.report.gain import Gain, judge, measure
 from coterie.report.outcome import Outcome
+
+if TYPE_CHECKING:
+    import pandas
 
 Array = NDArray[Any]
 
@@ -100,20 +106,64 @@ class Entry:
         return self.local is not None and self.local is not self.outcomes and not self.collapsed
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(repr=False)
 class Comparison:
     """All entries on one federation."""
 
     title: str
     federation: Federation
     entries: list[Entry]
-    score_name: str = "accuracy"
+    metric: Metric = ACCURACY
     protocol: str = "standard"
     """"paper": the best round on test data is reported beside what counts."""
 
+    def __repr__(self) -> str:
+        seeds = max((len(entry.outcomes) for entry in self.entries), default=0)
+        many = f"{len(self.entries)} methods, {seeds} seed{'s' if seeds != 1 else ''}"
+        labels = ", ".join(entry.label for entry in self.entries)
+        return (
+            f"<Comparison {self.title!r}: {self.federation.clients:,} clients, {many} ({labels});"
+            " .answer() says what came of it>"
+        )
+
+    def _repr_html_(self) -> str:
+        from coterie.report.tables import COLUMNS, cells
+
+        table = [cells(row, self.metric) for row in self.rows()]
+        used = [i for i in range(len(COLUMNS)) if any(line[i] for line in table)]
+        rows = [[line[i] for i in used] for line in table]
+        answer = f"<p><b>{html.escape(self.answer())}</b></p>"
+        return answer + html_table(self.title, [COLUMNS[i] for i in used], rows)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """A row per method, view, seed and client after the last round: score, loss, test samples,
+        and the gain over the Local of the same seed. Needs pandas.
+        """
+        keys = ("method", "view", "seed", "client", "score", "loss", "samples", "gain over Local")
+        made: dict[str, list[Any]] = {key: [] for key in keys}
+        names = [self.client_name(k) for k in range(self.federation.clients)]
+        for entry in self.entries:
+            for i, outcome in enumerate(entry.outcomes):
+                alone = entry.local[i].last() if entry.local is not None else np.nan
+                for view in outcome.method.model_views:
+                    score = outcome.last(view)
+                    columns = (
+                        *([v] * len(names) for v in (entry.label, view, outcome.seed)),
+                        names,
+                        score.tolist(),
+                        outcome.losses[view][-1].tolist(),
+                        np.asarray(outcome.samples).tolist(),
+                        (score - alone).tolist(),
+                    )
+                    for key, values in zip(keys, columns, strict=True):
+                        made[key] += values
+        return frame(made)
+
     @cached_property
     def members(self) -> Array:
-        """The clients that all means and gains are over: those with a score at every seed."""
+        """The clients that all means and gains are over: those with a score at every seed and of
+        every method.
+        """
         last = [o.last() for e in self.entries if not e.collapsed for o in e.outcomes]
         if not last:
             return np.zeros(self.federation.clients, bool)
@@ -130,7 +180,7 @@ class Comparison:
     @cached_property
     def _judged(self) -> list[tuple[Entry, ReportRow]]:
         measured = {
-            (i, view): measure(entry.outcomes, entry.local, view, self.members)
+            (i, view): measure(entry.outcomes, entry.local, view, self.members, self.metric)
             for i, entry in enumerate(self.entries)
             if entry.local is not None and entry.measured and self.members.any()
             for view in entry.outcomes[0].method.model_views
@@ -182,7 +232,7 @@ class Comparison:
             ),
             newcomers=(
                 Spread.over([o.newcomers[view] for o in outcomes])
-                if all(o.newcomers for o in outcomes)
+                if all(view in o.newcomers for o in outcomes)
                 else None
             ),
             best_test=(
@@ -198,12 +248,15 @@ class Comparison:
         )
 
     def majority(self) -> float | None:
-        """What always answering a client's most frequent class would score, mean over clients."""
+        """What always answering a client's most frequent class would score, mean over clients;
+        metrics of probabilities are given the shares of the classes in the client's training data.
+        """
         if self.federation.task != "classification":
             return None
-        each = self.federation.majority_score()
+        each = imbalance.majority_scores(self.federation, self.metric)
         members = np.flatnonzero(self.members)
-        return float(np.nanmean(each[members] if len(members) else each))
+        chosen = each[members] if len(members) else each
+        return None if np.isnan(chosen).all() else float(np.nanmean(chosen))
 
     def client_name(self, k: int) -> str:
         """A client as its owner calls it."""
@@ -216,9 +269,29 @@ class Comparison:
 
     def left_out(self) -> list[str]:
         """The clients that have test rows at some seeds but not at all: no mean is over them."""
-        some = [~np.isnan(o.last()) for e in self.entries if not e.collapsed for o in e.outcomes]
-        partly = np.any(some, axis=0) & ~self.members if some else ~self.members & False
+        tested = self._tested()
+        partly = np.any(tested, axis=0) & ~np.all(tested, axis=0)
         return [self.client_name(int(k)) for k in np.flatnonzero(partly)]
+
+    def undefined(self) -> list[str]:
+        """The clients with test rows at every seed for which the metric has no meaning all the
+        same: no mean is over them.
+        """
+        without = np.all(self._tested(), axis=0) & ~self.members
+        return [self.client_name(int(k)) for k in np.flatnonzero(without)]
+
+    def _tested(self) -> Array:
+        """Who was tested at all, by run: every client that was has a loss."""
+        runs = [o for e in self.entries if not e.collapsed for o in e.outcomes]
+        if not runs:
+            return np.zeros((1, self.federation.clients), bool)
+        return np.stack([~np.isnan(o.losses[o.view][-1]) for o in runs])
+
+    def notes(self) -> list[str]:
+        """What a reader of the scores should know: who is in no mean and why, and whether the
+        metric suits the classes.
+        """
+        return imbalance.notes(self)
 
     def answer(self) -> str:
         """In one paragraph: does federating help, whom, whom does it hurt, and what does it cost?

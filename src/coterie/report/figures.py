@@ -41,11 +41,11 @@ def pyplot() -> Any:
 
 
 def _unit(comparison: Comparison) -> tuple[float, str]:
-    return (
-        (100.0, "test accuracy (%)")
-        if comparison.score_name == "accuracy"
-        else (1.0, "negated mean squared error")
-    )
+    """What scores are multiplied by to be the values that people know, and what these are."""
+    metric = comparison.metric
+    percent = " (%)" if metric.percent else ""
+    better = "" if metric.higher else ", smaller is better"
+    return metric.sign * metric.unit, f"test {metric.title}{percent}{better}"
 
 
 def over_rounds_and_bytes(comparison: Comparison) -> tuple[str, str]:
@@ -76,7 +76,7 @@ def over_rounds_and_bytes(comparison: Comparison) -> tuple[str, str]:
                 )
                 continue
             keep = slice(None) if what == "rounds" else slice(1, None)
-            mean, std = unit * curves.mean(0), unit * curves.std(0)
+            mean, std = unit * curves.mean(0), abs(unit) * curves.std(0)
             axes.plot(x[keep], mean[keep], color=colour, label=entry.label, linewidth=1.6)
             if len(curves) > 1:
                 axes.fill_between(
@@ -92,14 +92,16 @@ def over_rounds_and_bytes(comparison: Comparison) -> tuple[str, str]:
         else:  # the untrained models would squeeze everything else
             low = min(
                 (
-                    unit * np.nanmean(o.scores[o.view][1:], axis=1).min()
+                    mean_scores(o, comparison.members)[1:].min()
                     for e in comparison.entries
                     for o in e.outcomes
                     if len(o.rounds) > 1
                 ),
                 default=0,
             )
-            axes.set_ylim(bottom=low - 0.05 * abs(axes.get_ylim()[1] - low))
+            near, far = unit * low, axes.get_ylim()[unit > 0]
+            end = near - 0.05 * (far - near)
+            axes.set_ylim(**{"bottom" if unit > 0 else "top": end})
         axes.set_xlabel("round" if what == "rounds" else "bytes per client so far, up and down")
         axes.set_ylabel(label)
         axes.legend(fontsize=8, frameon=False)
@@ -115,14 +117,14 @@ def accuracy_and_fairness(comparison: Comparison) -> str:
     unit, label = _unit(comparison)
     figure, axes = plt.subplots(figsize=(6.2, 3.8))
     for i, entry in enumerate(e for e in comparison.entries if not e.collapsed):
-        x = [unit * float(np.nanstd(o.last())) for o in entry.outcomes]
+        x = [abs(unit) * float(np.nanstd(o.last())) for o in entry.outcomes]
         y = [unit * float(np.nanmean(o.last())) for o in entry.outcomes]
         axes.scatter(x, y, color=f"C{i % 10}", s=18, alpha=0.5)
         axes.scatter(
             [np.mean(x)], [np.mean(y)], color=f"C{i % 10}", s=50, marker="D", label=entry.label
         )
     axes.set(
-        xlabel=f"standard deviation between clients ({'points' if unit == 100 else 'score'})",
+        xlabel=f"standard deviation between clients ({'points' if abs(unit) == 100 else 'value'})",
         ylabel=label,
     )
     axes.legend(frameon=False, fontsize=7)
@@ -161,7 +163,7 @@ def gain_over_local(comparison: Comparison) -> str:
     hurts.
     """
     plt = pyplot()
-    unit, _ = _unit(comparison)
+    unit = comparison.metric.unit
     figure, axes = plt.subplots(figsize=(6.2, 3.8))
     for i, entry in enumerate(comparison.entries):
         if entry.local is None or entry.collapsed or entry.outcomes is entry.local:

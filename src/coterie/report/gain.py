@@ -13,6 +13,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.core.metric_effects import RowEffects, by_trying
+from coterie.core.metric_values import Groups
+from coterie.core.metrics import Metric
 from coterie.report.outcome import Outcome
 from coterie.report.significance import (
     LEVEL,
@@ -73,7 +76,8 @@ class Clients:
 
 @dataclasses.dataclass(frozen=True)
 class Gain:
-    """Score minus that of Local at equal gradient steps, client by client and seed by seed.
+    """Score minus that of Local at equal gradient steps, client by client and seed by seed:
+    positive where the metric got better.
 
     The interval holds the mean gains of these very clients that the test of the first question does
     not reject at 5%; it is of this method alone. `these`, `others` and `clients` are None for views
@@ -108,8 +112,26 @@ class Measured:
     these: Tested | None = None
 
 
+def _effects(mine: Outcome, alone: Outcome, kept: Array, metric: Metric) -> Rows | None:
+    """Of a metric that is not a mean over rows: what the exchange of each row changes."""
+    a, b = mine.rows, alone.rows
+    assert a is not None
+    assert b is not None
+    if a.outputs is None or b.outputs is None or a.y is None:
+        return None
+    client, y = a.client[kept], a.y[kept]
+    outputs = a.outputs[mine.view][kept], b.outputs[alone.view][kept]
+    groups = Groups(np.append(np.unique(client, return_index=True)[1], len(client)))
+    found: RowEffects = (
+        by_trying(metric.function, *outputs, y, groups)
+        if metric.row_effects is None
+        else metric.row_effects(*outputs, y, groups)
+    )
+    return Rows(client, metric.sign * found.difference, found.share)
+
+
 def _rows(
-    outcomes: Sequence[Outcome], local: Sequence[Outcome], members: Array
+    outcomes: Sequence[Outcome], local: Sequence[Outcome], members: Array, metric: Metric
 ) -> list[Rows] | None:
     """Paired differences of the rows of some clients, per seed; None if a run has none."""
     found = []
@@ -117,9 +139,29 @@ def _rows(
         if o.rows is None or lo.rows is None or len(o.rows.client) != len(lo.rows.client):
             return None
         kept = members[o.rows.client]
+        if not metric.rowwise:
+            effects = _effects(o, lo, kept, metric)
+            if effects is None:
+                return None
+            found.append(effects)
+            continue
+        if not o.rows.scores or not lo.rows.scores:
+            return None
         mine, alone = o.rows.scores[o.view], lo.rows.scores[lo.view]
         found.append(Rows(o.rows.client[kept], (mine.astype(float) - alone.astype(float))[kept]))
     return found
+
+
+def _in_units_of(tested: Tested, gain: float) -> Tested:
+    """The test of a statistic that is the gain but for a factor near 1 (`core.metric_effects`): its
+    interval in units of the gain. Whether it holds 0 does not change.
+    """
+    if tested.low is None or tested.high is None or tested.mean * gain <= 0:
+        return tested
+    factor = min(2.0, max(0.5, gain / tested.mean))
+    return dataclasses.replace(
+        tested, mean=gain, low=factor * tested.low, high=factor * tested.high
+    )
 
 
 def measure(
@@ -127,6 +169,7 @@ def measure(
     local: Sequence[Outcome],
     view: str,
     members: Array,
+    metric: Metric,
 ) -> Measured:
     """The gain of a view over the same clients at every seed, and its tests."""
     differences = np.stack(
@@ -145,13 +188,15 @@ def measure(
         len(differences),
     )
     others = of_other_sites(differences)
-    rows = _rows(outcomes, local, members) if view == outcomes[0].view else None
+    rows = _rows(outcomes, local, members, metric) if view == outcomes[0].view else None
     if rows is None:
         return Measured(gain, others)
     shared = len({o.test_rows for o in outcomes}) == 1 and all(
         np.array_equal(r.client, rows[0].client) for r in rows
     )
     these = of_these_sites(rows, shared=shared)
+    if not metric.rowwise:
+        these = _in_units_of(these, gain.mean)
     ids = np.flatnonzero(members)
     clients = Clients.of(ids, *of_each_client(rows, ids.tolist(), shared=shared))
     gain = dataclasses.replace(gain, low=these.low, high=these.high, clients=clients)

@@ -11,10 +11,11 @@ from typing import NamedTuple
 import numpy as np
 from rich.table import Table
 
+from coterie.core.metrics import Metric
 from coterie.report.budget import Cost, at_budget, mean_scores, to_target
 from coterie.report.comparison import Comparison, Entry
 from coterie.report.fairness import Fairness
-from coterie.report.units import bytes_text, score_number, seconds_text
+from coterie.report.units import bytes_text, seconds_text, value_text
 
 
 class Sheet(NamedTuple):
@@ -49,13 +50,9 @@ def _ends(comparison: Comparison, entry: Entry) -> list[float]:
     return [float(mean_scores(o, comparison.members)[o.counted]) for o in entry.outcomes]
 
 
-def _unit(comparison: Comparison) -> float:
-    return 100.0 if comparison.score_name == "accuracy" else 1.0
-
-
 def fairness_sheet(comparison: Comparison) -> Sheet:
     """Of the view that a method is judged by, mean over seeds."""
-    unit, lines = _unit(comparison), []
+    metric, lines = comparison.metric, []
     members = comparison.members if comparison.members.any() else slice(None)
     for entry in comparison.entries:
         if entry.collapsed:
@@ -70,10 +67,10 @@ def fairness_sheet(comparison: Comparison) -> Sheet:
         lines.append(
             [
                 entry.label,
-                score_number(float(np.mean(_ends(comparison, entry))), unit),
-                f"{unit**2 * mean('score_variance'):.3g}",
-                score_number(mean("worst"), unit),
-                score_number(mean("best"), unit),
+                value_text(float(np.mean(_ends(comparison, entry))), metric),
+                f"{metric.unit**2 * mean('score_variance'):.3g}",
+                value_text(mean("worst"), metric),
+                value_text(mean("best"), metric),
                 f"{mean('jain'):.4f}",
                 f"{mean('entropy'):.4f}",
                 f"{mean('loss_variance'):.3g}",
@@ -98,7 +95,8 @@ def fairness_sheet(comparison: Comparison) -> Sheet:
         "with Local",
     ]
     note = (
-        "Over clients, mean of seeds. Jain and entropy are 1 when all are served alike; with Local:"
+        f"{metric.heading[0].upper()}{metric.heading[1:]}; over clients, mean of seeds. Jain"
+        " and entropy are 1 when all are served alike; with Local:"
         " correlation with what a client reaches alone."
     )
     return Sheet("Fairness", note, columns, lines)
@@ -107,10 +105,10 @@ def fairness_sheet(comparison: Comparison) -> Sheet:
 def bytes_sheet(
     comparison: Comparison, targets: Sequence[float], budgets: Sequence[float]
 ) -> Sheet:
-    """What each target costs (bytes up and down, rounds, gradients of all clients) and what each
-    budget buys.
+    """What each target (a score) costs (bytes up and down, rounds, gradients of all clients) and
+    what each budget buys.
     """
-    unit, lines = _unit(comparison), []
+    metric, lines = comparison.metric, []
     for entry in comparison.entries:
         if entry.collapsed:
             continue
@@ -125,33 +123,34 @@ def bytes_sheet(
                 )
             )
         line += [
-            score_number(
+            value_text(
                 float(
                     np.mean(
                         [at_budget(o, budget, members=comparison.members) for o in entry.outcomes]
                     )
                 ),
-                unit,
+                metric,
             )
             for budget in budgets
         ]
         lines.append(line)
     columns = [
         "method",
-        *(f"to {score_number(t, unit)}" for t in targets),
+        *(f"to {value_text(t, metric)}" for t in targets),
         *(f"for {bytes_text(b)}" for b in budgets),
     ]
     note = (
-        "To a target: bytes up + bytes down (rounds, gradients) of all clients together until their"
-        " mean score first met it at an evaluation, mean of seeds; a broadcast counts once per"
-        " receiver. For a budget: the last mean score that so many bytes, up and down, pay for."
+        f"To a target ({metric.better}): bytes up + bytes down (rounds, gradients) of all clients"
+        " together until their mean score first met it at an evaluation, mean of seeds; a"
+        " broadcast counts once per receiver. For a budget: the last mean score that so many"
+        " bytes, up and down, pay for."
     )
     return Sheet("What a score costs", note, columns, lines)
 
 
 def time_sheet(comparison: Comparison, targets: Sequence[float]) -> Sheet | None:
     """How long the rounds would take on the network of the experiment; None when it has none."""
-    unit, lines = _unit(comparison), []
+    metric, lines = comparison.metric, []
     for entry in comparison.entries:
         found = [
             (o.predicted, o.rounds, mean_scores(o, comparison.members))
@@ -173,7 +172,7 @@ def time_sheet(comparison: Comparison, targets: Sequence[float]) -> Sheet | None
             some = "" if len(met) == len(found) else f" ({len(met)} of {len(found)} seeds)"
             each.append(seconds_text(float(np.mean(met))) + some if met else "never")
         lines.append([entry.label, *each])
-    columns = ["method", "a round", "all rounds", *(f"to {score_number(t, unit)}" for t in targets)]
+    columns = ["method", "a round", "all rounds", *(f"to {value_text(t, metric)}" for t in targets)]
     note = (
         "On the experiment's network, from the byte bill; mean of seeds. To a target: until the"
         " clients' mean score first met it at an evaluation."
@@ -200,28 +199,33 @@ def default_targets(comparison: Comparison) -> list[float]:
     whole = [(e, min(_ends(comparison, e))) for e in comparison.entries if not e.collapsed]
     alone = [end for e, end in whole if e.local is e.outcomes]
     near = max((end for _, end in whole), default=0.0)
-    near -= 0.005 if comparison.score_name == "accuracy" else 0.0
-    return sorted({_rounded_down(t, comparison.score_name) for t in [*alone[:1], near]})
+    near -= 0.005 if comparison.metric.percent else 0.0
+    return sorted({_rounded_down(t, comparison.metric) for t in [*alone[:1], near]})
 
 
-def _rounded_down(value: float, score_name: str) -> float:
+def _rounded_down(value: float, metric: Metric) -> float:
     """To what a column's head can show, and never past what was reached.
 
-    >>> _rounded_down(0.87659, "accuracy"), _rounded_down(-0.123456, "negated mse")
+    >>> from coterie.core.metrics import ACCURACY, MSE
+    >>> _rounded_down(0.87659, ACCURACY), _rounded_down(-0.123456, MSE)
     (0.8765, -0.124)
     """
     exact = Decimal(repr(float(value)))
     if not exact.is_finite() or not exact:
         return float(value)
-    exponent = -4 if score_name == "accuracy" else exact.adjusted() - 2
+    exponent = -4 if metric.percent else exact.adjusted() - 2
     return float(exact.quantize(Decimal(1).scaleb(exponent), ROUND_FLOOR))
 
 
 def sheets(
     comparison: Comparison, targets: Sequence[float] = (), budgets: Sequence[float] = ()
 ) -> list[Sheet]:
-    """Fairness, and the byte bill at the given targets and budgets (or at sensible ones)."""
-    targets = targets or default_targets(comparison)
+    """Fairness, and the byte bill at the given targets and budgets (or at sensible ones).
+
+    Targets are values of the metric, as people know them.
+    """
+    wanted = [comparison.metric.value(target) for target in targets]
+    targets = wanted or default_targets(comparison)
     timed = time_sheet(comparison, targets)
     return [
         fairness_sheet(comparison),

@@ -25,12 +25,17 @@ def rows_id(split: Split) -> str:
     return found.hexdigest()[:16]
 
 
+def _mean(scores: Array) -> float | None:
+    """Over the clients that have a score; None when nobody has."""
+    return None if np.isnan(scores).all() else float(np.nanmean(scores))
+
+
 @dataclasses.dataclass
 class Outcome:
     """A method at one seed.
 
     Scores and losses are on the test split: arrays (evaluations, clients); NaN for clients without
-    test data.
+    test data. Scores are NaN, too, where the metric has no meaning for a client's rows.
     """
 
     method: Method
@@ -52,8 +57,9 @@ class Outcome:
     kept: int | None = None
     """The round that counts: that with the best validation score; None: the last."""
     validation: float | None = None
-    """Mean score over clients on validation data after the round that counts: what a method may be
-    chosen by.
+    """Mean score over clients on validation data after the round that counts, by the metric of the
+    run: what a method may be chosen by. None where there is no such data, or the metric has no
+    meaning for anybody's.
     """
     poor: tuple[int, ...] = ()
     """The clients that were down-sampled."""
@@ -111,14 +117,15 @@ class Outcome:
             collapsed_at=result.collapsed_at,
             poor=tuple(result.federation.facts.get("downsampled", ())),
             validation=(
-                float(np.nanmean(counted.scores["validation"].score[0]))
+                _mean(counted.scores["validation"].score[0])
                 if "validation" in counted.scores
                 else None
             ),
             newcomers=(
                 {
-                    v: float(np.nanmean(counted.scores["newcomers"].score[i]))
+                    v: found
                     for i, v in enumerate(views)
+                    if (found := _mean(counted.scores["newcomers"].score[i])) is not None
                 }
                 if "newcomers" in counted.scores
                 else {}

@@ -13,7 +13,7 @@ from coterie.report.comparison import Comparison
 from coterie.report.counted import outcomes_of, which_round
 from coterie.report.measures import Sheet
 from coterie.report.tables import MEANING, filled, partly
-from coterie.report.words import HOW
+from coterie.report.words import how
 
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #1c2330; }
@@ -55,11 +55,12 @@ def page(comparison: Comparison, config: str = "", more: Sequence[Sheet] = ()) -
         f"<tr{muted(line)}>" + "".join(f"<td>{e(c)}</td>" for c in line) + "</tr>" for line in lines
     )
     answer = f"<p><strong>{e(comparison.answer())}</strong></p>"
+    told = [*comparison.verdict(), *comparison.notes()]
     words = (
         answer
         + "<ul>"
-        + "".join(f"<li>{e(sentence)}</li>" for sentence in comparison.verdict())
-        + f"</ul><p>{e(HOW)}</p>"
+        + "".join(f"<li>{e(sentence)}</li>" for sentence in told)
+        + f"</ul><p>{e(how(comparison.metric))}</p>"
     )
     rounds_svg, bytes_svg = figures.over_rounds_and_bytes(comparison)
     drawn = [

@@ -1,7 +1,8 @@
 """Tests of paired differences that hold their level for few sites and few seeds.
 
 All functions take differences (a method's score minus that of Local) and know nothing of methods or
-files. Two questions are asked of them:
+files. Differences of metrics that are not means over rows are made rowwise before
+(`core.metric_effects` says how, and why tests of them are exact). Two questions are asked of them:
 
 *Do these very sites gain?* (`of_these_sites`) The sites are fixed, their test rows are a sample.
 *Would another site like these gain?* (`of_other_sites`) The sites are a sample.
@@ -162,7 +163,8 @@ def _interval(
     """The values x that the test of (differences − x) does not reject at 5%.
 
     The sign-flip distribution keeps its shape and takes the standard deviation that it has at x:
-    √(A − 2Bx + Cx²), where A, B, C are the sums of w²d², w²d, w². That leaves a quadratic equation.
+    √(A − 2Bx + Cx²), where A, B, C are the sums of w²d², w²d, w² (w²d², w²sd, w²s² where rows have
+    shares s of a gain). That leaves a quadratic equation.
     """
     a, b, c = moments
     critical = null.critical(LEVEL)
@@ -186,10 +188,16 @@ def _over_seeds(means: Array) -> tuple[float, int]:
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """Paired differences of test rows at one seed, and the client that each belongs to."""
+    """Paired differences of test rows at one seed, and the client that each belongs to.
+
+    Of a metric that is not a mean over rows they are the effects of exchanging the two predictions
+    of a row (`core.metric_effects`); `share` is then the part of a common gain that a row has, 1 on
+    average over a client's rows.
+    """
 
     client: Array
     difference: Array
+    share: Array | None = None
 
     def weights(self) -> Array:
         """One part for every client, shared out among its rows."""
@@ -208,7 +216,7 @@ def _by_run(rows: Sequence[Rows], shared: bool) -> list[Rows]:
     """One set of rows if all seeds have the same ones: the mean over seeds, row by row."""
     if not shared:
         return list(rows)
-    return [Rows(rows[0].client, np.mean([r.difference for r in rows], axis=0))]
+    return [Rows(rows[0].client, np.mean([r.difference for r in rows], axis=0), rows[0].share)]
 
 
 def of_these_sites(rows: Sequence[Rows], *, shared: bool = True) -> Tested:
@@ -226,7 +234,13 @@ def of_these_sites(rows: Sequence[Rows], *, shared: bool = True) -> Tested:
     pairs = list(zip(weights, runs, strict=False))
     null = together([flips(w * r.difference) for w, r in pairs])
     seeds = _over_seeds(means)
-    power = lambda k: float(np.mean([np.sum(w**2 * r.difference**k) for w, r in pairs]))
+    share = [1.0 if r.share is None else r.share for r in runs]
+
+    def power(k: int) -> float:
+        """The mean over seeds of Σ w² dᵏ, times s^(2 − k) where rows have shares of a gain."""
+        three = [(w, r.difference, s) for (w, r), s in zip(pairs, share, strict=True)]
+        return float(np.mean([np.sum(w**2 * d**k * s ** (2 - k)) for w, d, s in three]))
+
     p = p_value(mean, null, *seeds), p_value(mean, null)
     if min(np.count_nonzero(r.difference) for r in runs) < FEWEST_ROWS:
         return Tested(mean, *p)

@@ -10,11 +10,12 @@ from typing import Any
 import pyarrow.parquet as pq
 from rich.table import Table
 
+from coterie.core.metrics import Metric
 from coterie.report.units import bytes_text
 
 
-def run_table(folder: Path) -> Table:
-    """The evaluation of a run folder that counts, per split and view."""
+def run_table(folder: Path, metric: Metric) -> Table:
+    """The evaluation of a run folder that counts, per split and view, in values of the metric."""
     rounds = pq.read_table(folder / "rounds.parquet").to_pylist()
     status = json.loads((folder / "status.json").read_text())
     last = max((r["round"] for r in rounds), default=0)
@@ -24,15 +25,16 @@ def run_table(folder: Path) -> Table:
         title = f"after round {kept} of {status['rounds']}, the best on validation data"
         if kept == status["rounds"]:
             title += " (still improving: has not converged)"
-    table = Table(title=title, title_justify="left")
+    caption = f"{metric.title}: {metric.better}"
+    table = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
     for name in ("split", "model", "clients' mean", "by samples", "loss", "clients", "up", "down"):
         table.add_column(name, justify="left" if name in ("split", "model") else "right")
     for r in [*(r for r in rounds if r["round"] == last), *_paper(folder, rounds)]:
         table.add_row(
             r["split"],
             r["view"],
-            f"{r['score']:z.4f}",
-            f"{r['weighted_score']:z.4f}",
+            f"{metric.value(r['score']):z.4f}",
+            f"{metric.value(r['weighted_score']):z.4f}",
             f"{r['loss']:z.4f}",
             str(r["clients"]),
             bytes_text(r["up"]),

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from rich.table import Table
 
+from coterie.core.metrics import Metric
 from coterie.report.comparison import Comparison, ReportRow, Spread
 from coterie.report.counted import PAPER, outcomes_of, which_round
-from coterie.report.units import bytes_text, score_number, seconds_text
-from coterie.report.words import HOW
+from coterie.report.units import bytes_text, gain_text, score_number, seconds_text, value_text
+from coterie.report.words import how
 
 
-def score_text(value: Spread, unit: float) -> str:
-    text = score_number(value.mean, unit)
-    return f"{text} ± {score_number(value.std, unit)}" if value.count > 1 else text
+def score_text(value: Spread, metric: Metric) -> str:
+    text = value_text(value.mean, metric)
+    return f"{text} ± {score_number(value.std, metric.unit)}" if value.count > 1 else text
 
 
-def variance_text(value: Spread, unit: float) -> str:
-    digits = ".1f" if unit == 100 else ".2g"
+def variance_text(value: Spread, metric: Metric) -> str:
+    unit, digits = metric.unit, ".1f" if metric.percent else ".2g"
     text = f"{unit**2 * value.mean:{digits}}"
     return f"{text} ± {unit**2 * value.std:{digits}}" if value.count > 1 else text
 
@@ -66,14 +67,14 @@ MEANING = (
 )
 
 
-def cells(row: ReportRow, unit: float) -> list[str]:
+def cells(row: ReportRow, metric: Metric) -> list[str]:
     """The texts of one row, in the order of COLUMNS."""
     if row.collapsed:
         return [row.label, f"collapsed at round {row.collapsed_at}", *[""] * (len(COLUMNS) - 2)]
     gain = [""] * 5
     if row.gain is not None:
         g = row.gain
-        number = lambda v: score_number(v, unit, signed=True)
+        number = lambda v: gain_text(v, metric)
         interval = (
             f" [{number(g.low)}, {number(g.high)}]"
             if g.low is not None and g.high is not None
@@ -88,14 +89,14 @@ def cells(row: ReportRow, unit: float) -> list[str]:
         ]
     return [
         row.label,
-        score_text(row.mean, unit),
-        score_text(row.weighted, unit),
-        score_text(row.worst, unit),
-        variance_text(row.variance, unit),
+        score_text(row.mean, metric),
+        score_text(row.weighted, metric),
+        score_text(row.worst, metric),
+        variance_text(row.variance, metric),
         *gain,
-        score_text(row.poor, unit) if row.poor else "",
-        score_text(row.newcomers, unit) if row.newcomers else "",
-        score_text(row.best_test, unit) if row.best_test else "",
+        score_text(row.poor, metric) if row.poor else "",
+        score_text(row.newcomers, metric) if row.newcomers else "",
+        score_text(row.best_test, metric) if row.best_test else "",
         bytes_text(row.up),
         bytes_text(row.down),
         f"{row.seconds:.1f}",
@@ -105,22 +106,27 @@ def cells(row: ReportRow, unit: float) -> list[str]:
 
 def filled(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
     """Names and texts of the columns that have something in them."""
-    unit = 100.0 if comparison.score_name == "accuracy" else 1.0
-    lines = [cells(row, unit) for row in comparison.rows()]
+    metric = comparison.metric
+    lines = [cells(row, metric) for row in comparison.rows()]
     majority = comparison.majority()
     if majority is not None:
-        lines.append(["(majority class)", score_number(majority, unit), *[""] * (len(COLUMNS) - 2)])
+        lines.append(["(majority class)", value_text(majority, metric), *[""] * (len(COLUMNS) - 2)])
     there = [i for i, _ in enumerate(COLUMNS) if any(line[i] for line in lines)]
     return [COLUMNS[i] for i in there], [[line[i] for i in there] for line in lines]
 
 
 def partly(comparison: Comparison) -> str:
-    """Who is in no mean, having no test rows at some seed; and what is beside the protocol."""
+    """Which way is better, who is in no mean, having no test rows at some seed; and what is beside
+    the protocol.
+    """
+    metric = comparison.metric
+    gain = "" if metric.higher else ", a gain is positive where it got smaller"
+    better = f"; {metric.title}: {metric.better}{gain}"
     paper = f"; {PAPER}" if comparison.protocol == "paper" else ""
     names = comparison.left_out()
     shown = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
     missing = f"; not in the means, without test rows at some seed: {shown}" if names else ""
-    return paper + missing
+    return better + paper + missing
 
 
 def markdown(comparison: Comparison) -> str:
@@ -129,10 +135,11 @@ def markdown(comparison: Comparison) -> str:
     table = "\n".join(
         "| " + " | ".join(line) + " |" for line in [columns, ["---"] * len(columns), *lines]
     )
-    sentences = "\n".join(f"- {sentence}" for sentence in comparison.verdict())
+    told = [*comparison.verdict(), *comparison.notes()]
+    sentences = "\n".join(f"- {sentence}" for sentence in told)
     return (
         f"{table}\n\nIn the table, {MEANING}{partly(comparison)}.\n\n{comparison.answer()}\n\n"
-        f"{sentences}\n\n{HOW}\n"
+        f"{sentences}\n\n{how(comparison.metric)}\n"
     )
 
 
@@ -140,7 +147,6 @@ def comparison_table(comparison: Comparison, width: int = 160) -> Table:
     """The comparison for a terminal of the given width; columns that do not fit are left out and
     named in the caption.
     """
-    accuracy = comparison.score_name == "accuracy"
     columns, lines = filled(comparison)
     widths = {
         name: max(len(name), *(len(line[i]) for line in lines)) + 3
@@ -150,8 +156,8 @@ def comparison_table(comparison: Comparison, width: int = 160) -> Table:
     for name in DROP_FIRST:
         if name in shown and sum(widths[c] for c in shown) + 1 > width:
             shown.remove(name)
-    what = "test accuracy in %, " if accuracy else "negated mean squared error on test data, "
-    what += which_round(outcomes_of(comparison))
+    percent = " in %" if comparison.metric.percent else ""
+    what = f"test {comparison.metric.title}{percent}, {which_round(outcomes_of(comparison))}"
     left_out = [c for c in columns if c not in shown]
     table = Table(title=f"{comparison.title}: {what}", title_justify="left", caption_justify="left")
     table.caption = (

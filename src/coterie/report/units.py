@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from coterie.core.metrics import Metric
+
 
 def bytes_text(count: float) -> str:
     """1234567 → '1.2 MB'.
@@ -46,3 +48,18 @@ def score_number(value: float, unit: float, *, signed: bool = False) -> str:
     """
     sign = "+z" if signed else "z"
     return f"{unit * value:{sign}.2f}" if unit == 100 else f"{value:{sign}.3g}"
+
+
+def value_text(score: float, metric: Metric) -> str:
+    """A score as the metric's value, as people know it.
+
+    >>> from coterie.core.metrics import METRICS
+    >>> value_text(0.98765, METRICS["auc"]), value_text(-0.012345, METRICS["rmse"])
+    ('98.77', '0.0123')
+    """
+    return score_number(metric.value(score), metric.unit)
+
+
+def gain_text(gain: float, metric: Metric) -> str:
+    """A difference of scores: with a plus where it is better."""
+    return score_number(gain, metric.unit, signed=True)

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from coterie.core.metrics import Metric
 from coterie.report.counted import converged
 from coterie.report.gain import Gain, Verdict
-from coterie.report.units import bytes_text, score_number
+from coterie.report.units import bytes_text, gain_text, value_text
 
 if TYPE_CHECKING:
     from coterie.report.comparison import Comparison, Entry, ReportRow
 
-HOW = (
+_HOW = (
     "How to read this. These clients: sign-flips of the paired differences on their test rows; the"
     " 95% interval holds the mean gains that this test does not reject, for each method by itself."
     " Another client: sign-flips over clients. With several seeds both allow for chance between"
@@ -22,6 +23,21 @@ HOW = (
     " exact paired test on their own test rows in these training runs, corrected for the number of"
     " clients (Benjamini–Hochberg)."
 )
+
+
+def how(metric: Metric) -> str:
+    """How verdicts come about, by this metric."""
+    parts = [_HOW]
+    if not metric.rowwise:
+        parts.append(
+            f"The {metric.title} is not a mean over test rows: its differences are what changes"
+            " when two models exchange their predictions of a row."
+        )
+    if not metric.higher:
+        parts.append(
+            f"Of the {metric.title} smaller is better; a gain is positive where it got better."
+        )
+    return " ".join(parts)
 
 
 def p_text(p: float) -> str:
@@ -42,11 +58,26 @@ class Words:
 
     def __init__(self, comparison: Comparison) -> None:
         self.comparison = comparison
-        accuracy = comparison.score_name == "accuracy"
-        self.unit, self.points = (100.0, " points") if accuracy else (1.0, "")
+        self.metric = comparison.metric
+        self.points = " points" if self.metric.percent else ""
 
-    def number(self, value: float, *, signed: bool = False) -> str:
-        return score_number(value, self.unit, signed=signed)
+    def value(self, score: float) -> str:
+        return value_text(score, self.metric)
+
+    def gain(self, difference: float) -> str:
+        return gain_text(difference, self.metric)
+
+    def scores(self, score: float) -> str:
+        """'scores 93.10', or what else it has how much of."""
+        if self.metric.name == "accuracy":
+            return f"scores {self.value(score)}"
+        percent = "%" if self.metric.percent else ""
+        return f"has the {self.metric.title} {self.value(score)}{percent} ({self.metric.better})"
+
+    @property
+    def for_metric(self) -> str:
+        """Which validation data there is none of."""
+        return "" if self.metric.rowwise else f" for which the {self.metric.title} is defined"
 
     def some(self, clients: Sequence[int]) -> str:
         names = [self.comparison.client_name(k) for k in clients[:5]]
@@ -57,12 +88,12 @@ class Words:
         """'+1.20 points (95% interval +0.30 to +2.10, p = 0.01)'."""
         facts = []
         if g.low is not None and g.high is not None:
-            low, high = (self.number(v, signed=True) for v in (g.low, g.high))
+            low, high = (self.gain(v) for v in (g.low, g.high))
             facts.append(f"95% interval {low} to {high}")
         if p is not None:
             facts.append(p_text(p))
         known = f" ({', '.join(facts)})" if facts else ""
-        return f"{self.number(g.mean, signed=True)}{self.points}{known}"
+        return f"{self.gain(g.mean)}{self.points}{known}"
 
     def others(self, verdict: Verdict) -> str:
         if verdict.p is None:
@@ -101,7 +132,7 @@ class Words:
 
     def extreme(self, g: Gain) -> str:
         what = "largest loss" if g.largest_loss < 0 else "smallest gain"
-        loss = self.number(g.largest_loss, signed=True)
+        loss = self.gain(g.largest_loss)
         return f"The {what} is {loss} ({self.comparison.client_name(g.worst_client)})."
 
     def of_row(self, row: ReportRow, *, others: bool = True) -> str:
@@ -169,7 +200,10 @@ def _nothing(comparison: Comparison) -> str:
             f" federated methods with. {why}"
         )
     return (
-        "No client has test rows at every seed, so there is nothing to say about federating."
+        f"The {comparison.metric.title} is not defined for any client"
+        f" ({comparison.metric.undefined}), so there is nothing to say about federating."
+        if not comparison.members.any() and comparison.undefined()
+        else "No client has test rows at every seed, so there is nothing to say about federating."
         if not comparison.members.any()
         else "There is no Local to compare with, so there is nothing to say about federating."
     )
@@ -210,14 +244,15 @@ def answer(comparison: Comparison) -> str:
         "no clear difference": f"Federating makes no clear difference to {who}: ",
     }.get(sure.word, "No verdict: ")
     sentences = [
-        f"{head}{row.label}, {chosen}, scores {words.number(row.mean.mean)} on test data against"
-        f" {words.number(_alone(comparison, entry))} for training alone with equal gradient steps,"
+        f"{head}{row.label}, {chosen}, {words.scores(row.mean.mean)} on test data against"
+        f" {words.value(_alone(comparison, entry))} for training alone with equal gradient steps,"
         f" {words.size(g, sure.p)}."
     ]
     if not free:
         sentences.append(
-            "There is no validation data, so it was chosen on the very data that it would be tested"
-            " on. The other methods and their verdicts are listed one by one."
+            f"There is no validation data{words.for_metric}, so it was chosen on the very data"
+            " that it would be tested on. The other methods and their verdicts are listed one"
+            " by one."
         )
     elif sure.p is None:
         sentences.append(f"Whether {who} gain cannot be answered: {sure.why}.")

@@ -1,7 +1,7 @@
 """Methods under attack: a grid of methods × attacks × share of malicious clients × seeds, in
 one resumable folder.
 
-Accuracy is over honest clients. Local is there too, untouched by any attack on messages, on the
+Scores are over honest clients. Local is there too, untouched by any attack on messages, on the
 same honest clients: what training alone gives.
 """
 
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from coterie.adversary import Attack, draw_malicious, get_attack
 from coterie.core.errors import InvalidInput
 from coterie.core.files import make_folder, write_text
+from coterie.core.metrics import metric_of
 from coterie.data.federation import warn_without_test
 from coterie.engine.exchange import exchange_of
 from coterie.report.attacked import Cell, Grid, attack_markdown, attack_page
@@ -86,6 +87,7 @@ def attack_into(
             f"{federation.name!r} has no test data, so nothing can be scored on it; give it a test"
             " share > 0."
         )
+    metric = metric_of(experiment.training.metric, federation.task)
     seeds = list(experiment.seeds or (experiment.training.seed,))
     everybody = experiment.training.cohort_size(federation) == federation.clients
     labelled, _ = with_locals(experiment.contenders, everybody)
@@ -151,6 +153,7 @@ def attack_into(
         list(fractions),
         seeds,
         cells,
+        metric=metric,
         which_round=which_round(o for runs_ in found.values() for o in runs_),
     )
     write_text(folder / "table.md", attack_markdown(grid))

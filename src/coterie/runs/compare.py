@@ -7,19 +7,27 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from coterie.channel import PLAIN, Channel
 from coterie.core import schedule
 from coterie.core.errors import InvalidInput, unknown
 from coterie.core.files import make_folder, write_text
+from coterie.core.metrics import Metric, OwnMetric, metric_of
 from coterie.core.options import Options
 from coterie.coupling.graph import Graph
 from coterie.data.federation import Federation, warn_without_test
-from coterie.engine.arguments import as_contender, as_federation, as_list, as_model, as_seeds
+from coterie.engine.arguments import (
+    as_contender,
+    as_federation,
+    as_list,
+    as_model,
+    as_seeds,
+    judged_by,
+)
 from coterie.engine.exchange import exchange_of
 from coterie.engine.simulate import simulate
-from coterie.engine.training import Training
+from coterie.engine.training import Training, TrainingOptions
 from coterie.methods.base import Method
 from coterie.methods.local import Local, equal_compute
 from coterie.models.base import Model, ModelSpec
@@ -29,7 +37,8 @@ from coterie.report.outcome import Outcome
 from coterie.report.page import page
 from coterie.report.tables import markdown
 from coterie.runs import run as runs
-from coterie.runs.experiment import PROTOCOLS, Contender, Experiment
+from coterie.runs.contender import Contender
+from coterie.runs.experiment import PROTOCOLS, Experiment
 from coterie.runs.grid import Begin, Planned, run_all
 
 
@@ -143,10 +152,6 @@ def _needs_test_data(federation: Federation) -> None:
         )
 
 
-def _score_name(federation: Federation) -> str:
-    return "accuracy" if federation.task == "classification" else "negated mse"
-
-
 def _assemble(
     title: str,
     federation: Federation,
@@ -154,6 +159,7 @@ def _assemble(
     partner: list[int | None],
     table: list[list[Outcome]],
     *,
+    metric: Metric,
     protocol: str = "standard",
 ) -> Comparison:
     entries = []
@@ -161,7 +167,7 @@ def _assemble(
         why = None if p is None else next((o.collapsed for o in table[p] if o.collapsed), None)
         local = None if p is None or why else table[p]
         entries.append(Entry(label, outcomes, local, why))
-    return Comparison(title, federation, entries, _score_name(federation), protocol)
+    return Comparison(title, federation, entries, metric, protocol)
 
 
 def compare(
@@ -173,11 +179,13 @@ def compare(
     graph: Graph | None = None,
     begin: Begin | None = None,
     protocol: str = "standard",
-    **training: Any,
+    metric: str | Metric | OwnMetric | None = None,
+    **training: Unpack[TrainingOptions],
 ) -> Comparison:
     """Compare in memory.
 
-    A method may come with a channel, as a pair. Further arguments are those of `Training`.
+    A method may come with a channel, as a pair. `metric` decides: a name, or a function as in
+    `simulate`. Further arguments are those of `Training`.
 
     >>> import coterie
     >>> fed = coterie.load("digits", clients=4)
@@ -194,9 +202,10 @@ def compare(
         raise InvalidInput("methods is empty, but a comparison needs at least 1.")
     if len(set(seeds)) < len(seeds):
         raise InvalidInput(f"seeds is {seeds}, but must name each seed once.")
-    labelled, partner = with_locals(
-        chosen, Training.from_config(training).cohort_size(federation) == federation.clients
-    )
+    given = judged_by(metric, dict(training))
+    options = Training.from_config(given)
+    decides = metric_of(options.metric, federation.task)
+    labelled, partner = with_locals(chosen, options.cohort_size(federation) == federation.clients)
     table = []
     for i, (label, contender) in enumerate(labelled):
         outcomes = []
@@ -212,11 +221,13 @@ def compare(
                 channel=contender.channel,
                 progress=progress,
                 keep_collapsed=True,
-                **{**training, "seed": seed},
+                **{**given, "seed": seed},
             )
             outcomes.append(Outcome.from_result(result))
         table.append(outcomes)
-    return _assemble(federation.name, federation, labelled, partner, table, protocol=protocol)
+    return _assemble(
+        federation.name, federation, labelled, partner, table, metric=decides, protocol=protocol
+    )
 
 
 def compare_into(
@@ -235,15 +246,17 @@ def compare_into(
     config.toml.
 
     Runs that are already finished there with the same config are taken as they are, unfinished ones
-    are resumed: the command can be killed and repeated. `jobs` runs are done at a time. Without
-    `keep_models`, a run's models are deleted once it has ended; scores, curves and bytes stay.
+    are resumed: the command can be killed and repeated. `targets` are values of the
+    metric. `jobs` runs are done at a time. Without `keep_models`, a run's models are deleted once
+    it has ended; scores, curves and bytes stay.
     """
     if not experiment.contenders:
         raise InvalidInput("the experiment names no method; give [[methods]] or --methods.")
     seeds = experiment.seeds or (experiment.training.seed,)
     federation = experiment.federation()
     _needs_test_data(federation)
-    _check_wishes(targets, budgets, federation)
+    metric = metric_of(experiment.training.metric, federation.task)
+    _check_wishes(targets, budgets, metric)
     everybody = (
         experiment.training.cohort_size(federation) == federation.clients
     )  # refuses before anything is written
@@ -267,7 +280,13 @@ def compare_into(
     outcomes = run_all(plan, jobs=jobs, keep_models=keep_models, begin=begin, say=say, force=force)
     table = [outcomes[i : i + len(seeds)] for i in range(0, len(plan), len(seeds))]
     comparison = _assemble(
-        experiment.name, federation, labelled, partner, table, protocol=experiment.protocol
+        experiment.name,
+        federation,
+        labelled,
+        partner,
+        table,
+        metric=metric,
+        protocol=experiment.protocol,
     )
     more = sheets(comparison, targets, budgets)
     write_text(
@@ -287,21 +306,10 @@ def slugs(labelled: Sequence[tuple[str, Contender]]) -> list[str]:
     return distinct([slug(label) for label, _ in labelled], "-{}")
 
 
-def _check_wishes(
-    targets: Sequence[float], budgets: Sequence[float], federation: Federation
-) -> None:
-    """Refuse targets that no score can be, and budgets that buy nothing."""
+def _check_wishes(targets: Sequence[float], budgets: Sequence[float], metric: Metric) -> None:
+    """Refuse targets that the metric cannot reach, and budgets that buy nothing."""
     for target in targets:
-        if federation.task == "classification" and not 0 < target <= 1:
-            share = f", e.g. {target / 100:g}" if 1 < target <= 100 else ""
-            raise InvalidInput(
-                f"--to is {target:g}, but accuracies are shares: it must be > 0 and ≤ 1{share}."
-            )
-        if federation.task == "regression" and not target <= 0:
-            raise InvalidInput(
-                f"--to is {target:g}, but the score is the negated mean squared error: it must be a"
-                f" number ≤ 0{f', e.g. -{target:g}' if target > 0 else ''}."
-            )
+        metric.check_target("--to", target)
     for budget in budgets:
         if not 0 < budget < float("inf"):
             raise InvalidInput(f"a budget is {budget:g} bytes, but must be a finite number > 0.")

@@ -93,6 +93,8 @@ def adapt_into(
     table = Table(
         title=f"newcomers after {rounds} local rounds of {experiment.method.title}",
         title_justify="left",
+        caption=f"{simulator.metric.title} on test rows, {simulator.metric.better}",
+        caption_justify="left",
     )
     for column in (
         "client",
@@ -102,7 +104,8 @@ def adapt_into(
     ):
         table.add_column(column, justify="left" if column == "client" else "right")
     for k in range(newcomers.clients):
-        scores = [f"{s:.4f}" if np.isfinite(s) else "–" for s in adapted.scores.score[:, k]]
+        mine = simulator.metric.value(adapted.scores.score[:, k])
+        scores = [f"{value:.4f}" if np.isfinite(value) else "–" for value in mine]
         table.add_row(
             str(names[k]), str(newcomers.train.sizes[k]), str(newcomers.test.sizes[k]), *scores
         )

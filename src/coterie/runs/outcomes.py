@@ -30,11 +30,12 @@ def read_outcome(folder: Path, experiment: Experiment) -> Outcome:
     views, kept = experiment.method.model_views, status.get("kept")
 
     def mean_score(split: str, view: str) -> float | None:
-        """After the round that counts."""
+        """After the round that counts; None where nobody has a score."""
         chosen = [("split", "=", split), ("view", "=", view)]
         found = pq.read_table(folder / "rounds.parquet", filters=chosen).to_pydict()
         scores = dict(zip(found["round"], found["score"], strict=True))
-        return scores.get(kept, list(scores.values())[-1]) if scores else None
+        mean = scores.get(kept, list(scores.values())[-1]) if scores else np.nan
+        return float(mean) if np.isfinite(mean) else None
 
     timing = pq.read_table(folder / "timing.parquet").to_pydict()
     when = np.unique(np.array(rounds["round"]))

@@ -46,6 +46,7 @@ class Records:
     def write(self, t: int) -> None:
         """One part per table for everything since the last part."""
         views = self.simulator.method.model_views
+        always = self.simulator.metric.rowwise
         rounds: dict[str, list[Any]] = {
             k: []
             for k in (
@@ -70,14 +71,16 @@ class Records:
                 has = w > 0
                 for i, view in enumerate(views):
                     score, loss = scores.score[i], scores.loss[i]
+                    # Where the metric has no meaning for some clients, the mean is over the others.
+                    met = has if always else has & ~np.isnan(score)
                     row = (
                         s.round,
                         split,
                         view,
-                        score[has].mean(),
-                        np.average(score[has], weights=w[has]),
+                        score[met].mean() if met.any() else np.nan,
+                        np.average(score[met], weights=w[met]) if met.any() else np.nan,
                         loss[has].mean(),
-                        int(has.sum()),
+                        int(met.sum()),
                     )
                     for key, value in zip(rounds, (*row, s.up, s.down, s.gradients), strict=True):
                         rounds[key].append(value)
@@ -135,32 +138,50 @@ ROWS = "rows.parquet"
 
 
 def write_rows(run: Path, simulator: Simulator) -> None:
-    """The score of every test row, per view, after the round that counts; they stay when
-    models are dropped.
+    """The score of every test row, per view, after the round that counts; they stay when models
+    are dropped. Where the metric is not a mean over rows: what the models gave, and the truth.
     """
     found = row_scores(simulator)
     if found is None:
         return
-    views, count = list(found.scores), len(found.client)
-    write_table(
-        run / ROWS,
-        {
-            "round": np.full(count * len(views), simulator.t),
-            "view": pa.array(np.repeat(views, count)).dictionary_encode(),
-            "client": np.tile(found.client, len(views)),
-            "row": np.tile(found.row, len(views)),
-            "score": np.concatenate([found.scores[view] for view in views]),
-        },
-    )
+    views, count = list(found.outputs or found.scores), len(found.client)
+    table = {
+        "round": np.full(count * len(views), simulator.t),
+        "view": pa.array(np.repeat(views, count)).dictionary_encode(),
+        "client": np.tile(found.client, len(views)),
+        "row": np.tile(found.row, len(views)),
+    }
+    if found.outputs is None or found.y is None:
+        table["score"] = np.concatenate([found.scores[view] for view in views])
+    else:
+        outputs = np.concatenate([found.outputs[view] for view in views])
+        y = np.concatenate([found.y.reshape(count, -1)] * len(views))
+        table |= {f"output_{i}": column for i, column in enumerate(outputs.T)}
+        table |= {f"y_{i}": column for i, column in enumerate(y.T)}
+    write_table(run / ROWS, table)
 
 
 def read_rows(run: Path, views: Sequence[str]) -> RowScores | None:
-    """What `write_rows` wrote; None where there is no such file."""
+    """What `write_rows` wrote; None where there is no such file. Of outputs only those of the first
+    view, by which a method is judged.
+    """
     if not (run / ROWS).is_file():
         return None
     table = pq.read_table(run / ROWS)
     view_of = np.asarray(table["view"].to_pylist())
     column = lambda name, view: table[name].to_numpy()[view_of == view]
+    if "score" not in table.column_names:
+        several = lambda kind: np.stack(
+            [column(name, views[0]) for name in table.column_names if name.startswith(kind)], 1
+        )
+        y = several("y_")
+        return RowScores(
+            column("client", views[0]),
+            column("row", views[0]),
+            {},
+            {views[0]: several("output_")},
+            y[:, 0] if y.shape[1] == 1 else y,
+        )
     return RowScores(
         column("client", views[0]),
         column("row", views[0]),

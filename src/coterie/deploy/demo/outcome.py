@@ -33,7 +33,9 @@ class Row:
     down: int
     simulated_up: int
     simulated_down: int
-    score: float
+    value: float
+    """Of the plan's metric on its test data."""
+    metric: str
 
 
 def _simulated(plan: Plan, fed: Federation, graph: Any) -> Simulator:
@@ -72,7 +74,8 @@ def compared(
                 down,
                 int(theirs[:, 2].sum()),
                 int(theirs[:, 3].sum()),
-                float(scores[k]),
+                float(simulator.metric.value(scores[k])),
+                simulator.metric.title,
             )
         )
     return out
@@ -83,7 +86,7 @@ def table(rows: Sequence[Row]) -> Table:
     out = Table(
         "method",
         "client",
-        "test accuracy",
+        f"test {rows[0].metric}",
         "bytes up",
         "bytes down",
         "same bytes as simulated",
@@ -94,7 +97,7 @@ def table(rows: Sequence[Row]) -> Table:
         out.add_row(
             row.method,
             row.name,
-            f"{row.score:.3f}",
+            f"{row.value:.3f}",
             bytes_text(row.up),
             bytes_text(row.down),
             (
