@@ -197,7 +197,7 @@ class LoaderClient:
             "shuffle",
             model.input_layer,
             model.loss,
-            model.statistics,
+            statistics=model.statistics,
         )
 
     def objective(self, t: Any) -> LoaderObjective:
