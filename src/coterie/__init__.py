@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from coterie.engine.many import simulate_many
     from coterie.engine.simulate import Result, Simulator, simulate
     from coterie.engine.training import Training
+    from coterie.estimators import PersonalClassifier, PersonalRegressor
     from coterie.methods import (
         AFL,
         APFL,
@@ -67,6 +68,7 @@ _WHERE = {
     "coterie.coupling.graph": "Graph",
     "coterie.data": "Federation from_arrays from_datasets from_folder from_table",
     "coterie.engine.training": "Training",
+    "coterie.estimators": "PersonalClassifier PersonalRegressor",
     "coterie.engine.many": "simulate_many",
     "coterie.engine.simulate": "Result Simulator simulate",
     "coterie.core.errors": "CoterieError Diverged InvalidInput Notice",
@@ -85,6 +87,7 @@ _PARTS = (
     "data",
     "deploy",
     "engine",
+    "estimators",
     "methods",
     "models",
     "network",
@@ -158,6 +161,8 @@ __all__ = [
     "Notice",
     "PFedMe",
     "PerFedAvg",
+    "PersonalClassifier",
+    "PersonalRegressor",
     "Result",
     "Scaffold",
     "Simulator",
