@@ -17,8 +17,8 @@ from coterie.methods.base import Method
 from coterie.report.comparison import Comparison, Entry
 from coterie.report.findings import Findings, LeftOut, ReferenceRow
 from coterie.report.outcome import Outcome
-from coterie.report.sites import sites, sites_csv
 from coterie.report.significance import Rows, Tested, of_other_sites, of_these_sites
+from coterie.report.sites import sites, sites_csv
 
 ROWS = (40, 40, 40, 40, 40, 40, 40, 2)
 
