@@ -63,7 +63,7 @@ def test_smaller_errors_are_a_gain_and_shown_without_a_minus() -> None:
     assert lines[1][columns.index("gain over Local")].startswith("+0.1")
     assert lines[1][columns.index("largest loss")] == "-0.1"
     assert lines[1][columns.index("worst 10%")] == "0.7", "the largest error is the worst"
-    answer = comparison.answer()
+    answer = str(comparison.answer())
     assert "has the log-loss 0.5 (smaller is better) on test data against 0.6" in answer
     assert "+0.1 against" in " ".join(comparison.verdict()) or "+0.1 " in answer
     text = markdown(comparison) + page(comparison, "", sheets(comparison)).split("<svg")[0]
@@ -124,7 +124,7 @@ def test_without_a_value_on_validation_data_that_is_said() -> None:
         Entry(label, [outcome(coterie.FedU(), [score] * 3, None)], local)
         for label, score in (("this", 0.8), ("that", 0.9))
     ]
-    answer = Comparison("made", federation(HALVES), entries, METRICS["auc"]).answer()
+    answer = str(Comparison("made", federation(HALVES), entries, METRICS["auc"]).answer())
     assert "no validation data for which the AUC is defined" in answer
 
 
@@ -188,7 +188,7 @@ def test_a_function_of_ones_own_decides(ragged: Federation) -> None:
         assert row.gain is not None
         assert row.gain.these is not None
         assert row.gain.these.p is not None
-        assert "has the truth" in found.answer()
+        assert "has the truth" in str(found.answer())
         # A mean over rows: the same as if its parts had been known.
         assert row.gain.clients is not None
         assert row.gain.low is not None
