@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from safetensors import safe_open
 
@@ -95,6 +96,16 @@ def test_the_folder_of_a_comparison_lists_its_runs(
         assert str(run) in err
     assert "holds several runs" in err
     assert err.count("\n") == 1
+    if (command[0], again) == ("compare", "export"):
+        run = next(run for run in runs if "fedu" in run.name)
+        assert cli("export", str(run), "-c", "1", "-o", "one")[0] == 0
+        card = json.loads((tmp_path / "one/card.json").read_text())
+        scores = pq.read_table(tmp_path / run / "clients.parquet").to_pandas()
+        alone = next(run for run in runs if "local" in run.name)
+        theirs = pq.read_table(tmp_path / alone / "clients.parquet").to_pandas()
+        last = lambda t: t[(t.split == "test") & (t["round"] == 4) & (t.client == 1)].score.item()
+        assert card["gain over Local"]["mean"] == pytest.approx(last(scores) - last(theirs))
+        assert "Against training alone" in (tmp_path / "one/card.md").read_text()
 
 
 def test_a_site_is_exported_by_its_name(cli: Cli, tmp_path: Path) -> None:
