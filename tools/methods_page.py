@@ -1,5 +1,5 @@
-"""Write docs/methods.md and docs/channels.md from the docstrings and options in the code; a test
-checks that the pages are up to date.
+"""Write docs/methods.md, docs/optimisers.md and docs/channels.md from the docstrings and options in
+the code; a test checks that the pages are up to date.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from typing import Any
 
 from coterie.channel import CHANNELS
 from coterie.methods import METHODS
+from coterie.methods.optimizers import OPTIMIZERS
+from coterie.methods.server import SERVER_OPTIMIZERS
 
 DOCS = Path(__file__).parents[1] / "docs"
 METHODS_HEAD = """# Methods
@@ -22,9 +24,94 @@ How each method was checked (closed form, solver, or rounds repeated in NumPy) i
 [design.md](design.md#what-is-proved-and-how).
 
 The option `merging` is in the methods whose hub takes a mean: `fedavg`, `fedprox`, `ditto`, `afl`,
-`scaffold`, `per-fedavg`, `pfedme`, `apfl`, `l2gd`, `lg-fedavg`, `fedper`, `fedrep`, `lp-proj`,
-`lp-proj-1`, `lp-proj-2`. The hub of `rsa` moves by signs and the hub of `mocha` adds dual updates,
-so they have no such option. The graph methods `fedu`, `dfedu` and `graph-proj` have `mixing`.
+`scaffold`, `per-fedavg`, `pfedme`, `apfl`, `l2gd`, `lg-fedavg`, `fedper`, `fedrep`, `fedbn`,
+`lp-proj`, `lp-proj-1`, `lp-proj-2`. The hub of `rsa` moves by signs and the hub of `mocha` adds
+dual updates, so they have no such option. The graph methods `fedu`, `dfedu` and `graph-proj` have
+`mixing`.
+
+`optimizer` is in the methods whose local work is SGD (all but `pfedme`, `lp-proj` and `mocha`), and
+`server_optimizer` in those with `merging`; [optimisers.md](optimisers.md) has their names.
+"""
+OPTIMISERS_HEAD = """# Optimisers
+
+Local steps go along the gradient, and a hub takes the mean of what clients send. Both can be
+changed, for clients and hub apart.
+
+## On clients
+
+```toml
+[method]
+name = "fedu"
+lr = 0.01
+optimizer = "adam"                        # or { name = "adam", b1 = 0.8, clip = 1.0 }
+optimizer_state = "kept"                  # default: "fresh" in every round
+
+[data]
+name = "digits"
+```
+
+On the command line: `--set method.optimizer=adam`, then `--set method.optimizer.b1=0.8`. In Python
+also any `optax.GradientTransformation`:
+
+```python
+import optax
+
+import coterie
+
+fed = coterie.load("digits", clients=4)
+rule = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(1.0))
+method = coterie.FedAvg(lr=0.01, local_steps=2, optimizer=rule)
+coterie.simulate(method, fed, rounds=2, eval_every=2)
+```
+
+A step is x ← x − lr·u, where u is what the optimiser makes of the gradient. `lr` stays the method's
+step size, and its schedules (by round) keep working. A transformation of optax has a step size of
+its own, by which `lr` is multiplied: give it 1, as above. Runs that share the object share their
+compiled programs. Such a method cannot be written into a run's folder, so `coterie run` and
+`compare` take names and tables.
+
+- **What goes into the optimiser** is the whole gradient of the method's local problem: with
+  FedProx's and Ditto's pull, SCAFFOLD's correction, RSA's sign, Per-FedAvg's meta-gradient.
+- **Its state** begins anew in every round, or is kept by each client (`optimizer_state = "kept"`)
+  as a part of what it keeps for the method: in stores, checkpoints and deployments. It is never
+  sent. A client that was not sampled keeps what it had. Where a method trains two models (Ditto,
+  APFL, FedRep), each has a state of its own.
+- **Local** in a comparison gets the same optimiser, with its state fresh or kept alike.
+- **Graph methods** pull by μ̃η with μ̃ = μR in any case. For plain steps μR is how long a client
+  went along its gradient. Adam moves a coordinate by about μ in a step whatever the gradient's
+  size, so the balance between data and neighbours then depends on the scale of the gradients: tune
+  `eta`, or set `mix_lr`. The same holds for L2GD's pull.
+- **SCAFFOLD**: how far a client went says nothing of gradients when an optimiser went the way. So
+  `control = "difference"` then takes the mean of the gradients, which for plain steps is the same.
+- **Conditions** on step sizes that hold for plain steps (FedProx, Ditto) are not checked with an
+  optimiser.
+- `pfedme` and `lp-proj` have gradient steps of their own for the inner problem (`personal_lr`),
+  solved on one mini-batch, and `mocha` goes up the dual: they have no `optimizer`. Steps that adapt
+  a model when it is asked for (Per-FedAvg's α) and APFL's steps of α are gradient steps, too.
+
+## At the hub
+
+```toml
+[method]
+name = "fedavg"
+server_optimizer = "fedadam"              # or { name = "fedadam", tau = 0.01 }
+server_lr = 0.03
+
+[data]
+name = "digits"
+```
+
+The hub takes w − mean of the messages as a gradient: w ← w − server_lr·u(w − mean). That is FedOpt
+(Reddi et al. 2021). With `server_optimizer = "sgd"` and `server_lr` = β it is what the hub does by
+default with `beta`, which has no effect otherwise. All methods whose hub takes a mean have it, and
+with `merging` the mean is a robust one. The optimiser's state is a part of what the hub keeps, in
+checkpoints and on a deployed hub. The rules `fedadam`, `fedyogi`, `fedadagrad` and `fedavgm` are
+for hubs; all others are for clients and hubs.
+
+## The rules
+
+Made by `python tools/methods_page.py` from the code; `coterie show optimizer adam` prints the same.
+All floats are traced: another value compiles nothing new.
 """
 CHANNELS_HEAD = """# Channels
 
@@ -109,7 +196,16 @@ def pages() -> dict[str, str]:
         channels.append(
             f"## `{name}`\n\n{inspect.cleandoc(channel.__doc__ or '')}\n\n{options(channel)}"
         )
-    return {"methods.md": "\n".join(methods), "channels.md": "\n".join(channels)}
+    optimisers = [OPTIMISERS_HEAD]
+    for name, rule in {**OPTIMIZERS, **SERVER_OPTIMIZERS}.items():
+        optimisers.append(
+            f"### `{name}`\n\n{inspect.cleandoc(rule.__doc__ or '')}\n\n{options(rule)}"
+        )
+    return {
+        "methods.md": "\n".join(methods),
+        "optimisers.md": "\n".join(optimisers),
+        "channels.md": "\n".join(channels),
+    }
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@ experiment, best first.
 
 python experiments/tuning/chosen.py runs/tuning-bytes-har experiments/tuning/bytes/har
 
-reads the runs that `coterie compare` left in the first folder and writes result.csv (a line per
+reads the runs that `coterie compare` left in the first folder and writes runs.csv (a line per
 setting and seed) and result.md (a line per setting, mean over seeds) into the second. Test data are
 not looked at.
 """
@@ -54,7 +54,7 @@ def main(folder: Path, out: Path) -> None:
     for config in sorted((folder / "runs").glob("*/config.toml")):
         name, options, seed = setting_of(config.parent)
         scores[name, options][seed] = validated(config.parent)
-    with (out / "result.csv").open("w", newline="") as f:
+    with (out / "runs.csv").open("w", newline="") as f:
         table = csv.writer(f)
         table.writerow(("method", "options", "seed", "validation"))
         for (name, options), found in scores.items():

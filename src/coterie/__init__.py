@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from coterie.engine.many import simulate_many
     from coterie.engine.simulate import Result, Simulator, simulate
     from coterie.engine.training import Training
+    from coterie.estimators import PersonalClassifier, PersonalRegressor
     from coterie.methods import (
         AFL,
         APFL,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
         DFedU,
         Ditto,
         FedAvg,
+        FedBN,
         FedPer,
         FedProx,
         FedRep,
@@ -47,28 +49,31 @@ if TYPE_CHECKING:
         equal_compute,
         get_method,
     )
-    from coterie.models import MODELS, Model, get_model, torch_model
+    from coterie.models import MODELS, Model, Statistics, get_model, torch_model
     from coterie.models.torch.loader import LoaderClient
     from coterie.runs.compare import compare
+    from coterie.runs.tuning.tune import tune
 
 __version__ = "0.1.0"
 
 _WHERE = {
     "coterie.methods": (
-        "AFL APFL L2GD METHODS RSA DFedU Ditto FedAvg FedPer FedProx FedRep FedU Global GraphProj"
-        " LGFedAvg Local LpProj LpProj1 LpProj2 Method Mocha PerFedAvg PFedMe Scaffold"
+        "AFL APFL L2GD METHODS RSA DFedU Ditto FedAvg FedBN FedPer FedProx FedRep FedU Global"
+        " GraphProj LGFedAvg Local LpProj LpProj1 LpProj2 Method Mocha PerFedAvg PFedMe Scaffold"
         " equal_compute get_method"
     ),
     "coterie.runs.compare": "compare",
+    "coterie.runs.tuning.tune": "tune",
     "coterie.coupling": "graph",
     "coterie.coupling.graph": "Graph",
     "coterie.data": "Federation from_arrays from_datasets from_folder from_table",
     "coterie.engine.training": "Training",
+    "coterie.estimators": "PersonalClassifier PersonalRegressor",
     "coterie.engine.many": "simulate_many",
     "coterie.engine.simulate": "Result Simulator simulate",
     "coterie.core.errors": "CoterieError Diverged InvalidInput Notice",
     "coterie.core.metrics": "METRICS Metric register_metric",
-    "coterie.models": "MODELS Model get_model torch_model",
+    "coterie.models": "MODELS Model Statistics get_model torch_model",
     "coterie.core.schedule": "Cosine InverseSqrt InverseTime Linear SquareRoot",
     "coterie.models.torch.loader": "LoaderClient",
     "coterie.core.vector": "Vector",
@@ -82,6 +87,7 @@ _PARTS = (
     "data",
     "deploy",
     "engine",
+    "estimators",
     "methods",
     "models",
     "network",
@@ -129,6 +135,7 @@ __all__ = [
     "Ditto",
     "Diverged",
     "FedAvg",
+    "FedBN",
     "FedPer",
     "FedProx",
     "FedRep",
@@ -154,10 +161,13 @@ __all__ = [
     "Notice",
     "PFedMe",
     "PerFedAvg",
+    "PersonalClassifier",
+    "PersonalRegressor",
     "Result",
     "Scaffold",
     "Simulator",
     "SquareRoot",
+    "Statistics",
     "Training",
     "Vector",
     "__version__",
@@ -175,4 +185,5 @@ __all__ = [
     "simulate",
     "simulate_many",
     "torch_model",
+    "tune",
 ]

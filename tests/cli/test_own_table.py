@@ -54,17 +54,16 @@ def readings(path: Path, *, sites: int = 3, gap: bool = True, index: bool = Fals
 
 def test_the_remedies_that_the_errors_name_can_be_given(cli: Cli, tmp_path: Path) -> None:
     readings(tmp_path / "t.csv", index=True)
-    code, _, err = cli("compare", "t.csv", *OWN, "-m", "local", *QUICK)
+    refused = ("-s", "data.missing=refuse")
+    code, _, err = cli("compare", "t.csv", *OWN, "-m", "local", *QUICK, *refused)
     assert code == 2
-    assert "missing = 'mean'" in err
-    filled = ("-s", "data.missing=mean")
-    code, _, err = cli("compare", "t.csv", *OWN, "-m", "local", *QUICK, *filled)
-    assert code == 2
-    assert "'when' is of type date" in err
-    assert "leave it out with drop" in err
-    more = (*filled, "-s", "data.drop=when", "-s", "method.lr=0.5", "-s", "data.seed=3")
-    code, _, err = cli("compare", "t.csv", *OWN, "-m", "local", *QUICK, *more)
+    assert "'heat' has 1 missing value" in err
+    assert "missing = 'fill'" in err
+    more = ("-s", "data.missing=mean", "-s", "method.lr=0.5", "-s", "data.seed=3", "--explain")
+    code, out, err = cli("compare", "t.csv", *OWN, "-m", "local", *QUICK, *more)
     assert code == 0, err
+    assert re.search(r"when +│ date +│ days since 2024-01-", out)
+    assert re.search(r"heat +│ number +│ minus .*; 1 missing: the training mean ", out)
     assert err.count("the nameless column of the table is left out") == 1
     config = tomllib.loads((tmp_path / "runs" / "t-compare" / "config.toml").read_text())
     assert config["data"]["missing"] == "mean"
@@ -155,5 +154,5 @@ def test_newcomers_are_read_as_the_run_was(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "new.csv").write_text("\n".join(new) + "\n")
     code, out, err = cli("adapt", "run", "--data", "new.csv", "-o", "models", "--rounds", "1")
     assert code == 0, err
-    assert "'colour' has 1 row of 'mauve', which the run does not know" in err
+    assert "'colour' has 1 row of 'mauve', which training did not know" in err
     assert "newcomer" in out

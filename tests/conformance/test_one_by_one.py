@@ -37,6 +37,9 @@ ALIKE = (
         "fedrep, epochs, own head_lr",
     ),
     *("per-fedavg, epochs, Hessian", "apfl, adaptive"),
+    *("local, clipped", "global, Adam kept", "scaffold, RMSProp kept, FedAdam"),
+    *("afl, Adam at the hub", "apfl, Adam kept", "ditto, Adagrad kept"),
+    *("fedrep, Yogi kept, FedAvgM", "fedper, AdamW kept", "lp-proj-2, FedAdagrad"),
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from coterie.core.errors import InvalidInput, Notice
 from coterie.data import Federation, from_table
 from coterie.data.kinds import Column
+from coterie.data.newcomers import newcomers_from_table
 from coterie.data.prepared import Prepared, inputs_of, targets_of
 from tests.support.tables import N, columns, table
 
@@ -205,3 +207,21 @@ def test_a_damaged_file_is_one_sentence(
     config = fed.facts["prepared"].to_config()
     with pytest.raises(InvalidInput, match=sentence):
         Prepared.from_config({**config, **change})
+
+
+def test_a_few_rows_of_text_may_look_like_something_else(tmp_path: Path) -> None:
+    """Codes, words and dates of a short file are read as those of the training table were."""
+    codes, words = ["01", "02", "x7"] * (N // 3), ["True", "False", "unknown"] * (N // 3)
+    days = [f"{1 + i % 28:02d}-03-2024" for i in range(N)]
+    fed = from_table(table(code=codes, word=words, day=days), client="site", target="label")
+    rows = table(code=codes, word=words, day=days)[:2]
+    pyarrow.csv.write_csv(rows, tmp_path / "t.csv")
+    text = (tmp_path / "t.csv").read_text().replace('"', "")
+    (tmp_path / "t.csv").write_text(text)
+    assert pa.types.is_integer(pyarrow.csv.read_csv(tmp_path / "t.csv").schema.field("code").type)
+    want = inputs_of(kept(fed), rows)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", Notice)
+        np.testing.assert_allclose(inputs_of(kept(fed), tmp_path / "t.csv"), want, atol=1e-6)
+        new = newcomers_from_table(tmp_path / "t.csv", fed, test=0)
+    np.testing.assert_allclose(np.sort(new.train.x, 0), np.sort(want, 0), atol=1e-6)

@@ -28,11 +28,11 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
             from_table(tmp_path / name, client="x", target="y")
     with pytest.raises(InvalidInput, match=r"nowhere\.csv' does not exist"):
         from_table(tmp_path / "nowhere.csv", client="x", target="y")
-    (tmp_path / "a.xlsx").write_bytes(b"")
+    (tmp_path / "a.ods").write_bytes(b"")
     with pytest.raises(
-        InvalidInput, match=r"a\.xlsx' is of an unknown kind; known: \.parquet, \.csv"
+        InvalidInput, match=r"a\.ods' is of an unknown kind; known: \.parquet, \.csv"
     ):
-        from_table(tmp_path / "a.xlsx", client="x", target="y")
+        from_table(tmp_path / "a.ods", client="x", target="y")
     with pytest.raises(InvalidInput, match="the table is of type int, but must be a path"):
         from_table(3, client="x", target="y")
     np.savez(tmp_path / "b.npz", x=np.zeros(3), y=np.zeros(4))

@@ -226,7 +226,7 @@ def test_missing_categories_become_zeros() -> None:
         ),
         (
             {"colour": [f"note {i}" for i in range(N)]},
-            {},
+            {"keep": ["colour"]},
             (
                 "the feature column 'colour' is not numeric and has 60 different values, more than"
                 " the 50"

@@ -218,10 +218,10 @@ def test_refused_in_one_sentence(data: Any, options: dict[str, Any], sentence: s
     assert str(caught.value).endswith(".")
 
 
-def test_a_csv_in_another_encoding_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_csv_in_another_encoding_is_read_and_said(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_bytes("site,heat,label\nKöln,1,x\nUlm,2,y\n".encode("latin-1"))
-    with pytest.raises(InvalidInput, match=r"the client column 'site' is of type binary.*UTF-8"):
-        make(tmp_path / "t.csv")
+    with pytest.warns(Notice, match=r"'t\.csv' looks like Latin-1 \(cp1252\) and is read so"):
+        assert make(tmp_path / "t.csv").facts["clients"] == ["Köln", "Ulm"]
 
 
 def test_codes_of_sites_keep_their_leading_zeros(tmp_path: Path) -> None:

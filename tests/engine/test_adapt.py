@@ -243,7 +243,7 @@ def test_the_command_adapts_to_a_newcomers_table(tmp_path: Path) -> None:
     )
     assert done.exit_code == 0, done.output
     assert "newcomers after 5 local rounds of FedU" in done.output
-    (path,) = (tmp_path / "run" / "newcomers").glob("*.safetensors")
+    path = tmp_path / "run" / "newcomers" / "d" / "model.safetensors"
     assert load_file(path)["w"].shape == (2, 3)
     lacking = tmp_path / "lacking.csv"
     lacking.write_text("site,heat,label\nd,1.0,hot\nd,2.0,hot\n")

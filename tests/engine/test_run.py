@@ -69,7 +69,9 @@ def tables(folder: Path) -> dict[str, list]:
 
 
 def models(folder: Path, out: Path) -> dict[str, dict[str, np.ndarray]]:
-    return {p.name: load_file(p) for p in export(folder, None, out, say=quiet)}
+    return {
+        p.name: load_file(p / "model.safetensors") for p in export(folder, None, out, say=quiet)
+    }
 
 
 def same_bits(a: dict, b: dict) -> bool:

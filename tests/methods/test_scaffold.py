@@ -86,7 +86,7 @@ def test_every_leaf_has_its_control_variate_and_the_hub_keeps_their_mean(
     """
     model = coterie.get_model("mlp", {"hidden": "3"})
     run = trained(coterie.Scaffold(lr=0.1, **options), ragged, model, rounds=6, cohort=2)
-    rows = memories(run)
+    rows = memories(run).control
     taken = run.dirty
     assert taken.sum() > 2
     assert len(rows.leaves) == len(run.hub.model.leaves) == 4

@@ -310,6 +310,19 @@ def test_apply_can_be_differentiated(ragged: coterie.Federation) -> None:
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), ours, theirs)
 
 
+class Counting(nn.Module):
+    """Changes a buffer that is no statistic."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self.calls += 1
+        return x
+
+
 def refuse(word: str, module: Any, fed: coterie.Federation, loss: Any = None) -> None:
     with pytest.raises(coterie.InvalidInput, match=word) as error:
         coterie.simulate(
@@ -324,7 +337,7 @@ def test_what_is_refused_and_how(ragged: coterie.Federation) -> None:
     refuse("no parameters to train", nn.Identity(), ragged)
     refuse(r"outputs of shape \(2, 4\) .* must give \(2, 3\)", Net(outputs=4), ragged)
     refuse(r"fails on inputs of shape \(2, 4\)", Net(inputs=5), ragged)
-    refuse("buffer 'middle.running_mean'", Net(middle=nn.BatchNorm1d(5)), ragged)
+    refuse("buffer 'middle.calls'", Net(middle=Counting()), ragged)
     refuse(
         "other samples are beside it",
         Net(middle=nn.BatchNorm1d(5, track_running_stats=False)),

@@ -93,6 +93,29 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "ditto, epochs": ("ditto", {"local_epochs": 1, "personal_steps": 2}),
     "rsa, epochs": ("rsa", {"local_epochs": 1, "hub_decay": 0.1}),
     "afl, median": ("afl", {"merging": "median", "weight_lr": 2.0}),
+    "fedavg, Adam kept, FedYogi": (
+        "fedavg",
+        {"optimizer": "adam", "optimizer_state": "kept", "server_optimizer": "fedyogi"},
+    ),
+    "fedu, momentum kept, all neighbours": (
+        "fedu",
+        {"optimizer": "momentum", "optimizer_state": "kept", "neighbours": "all"},
+    ),
+    "local, clipped": ("local", {"optimizer": {"name": "sgd", "clip": 0.3, "weight_decay": 0.1}}),
+    "global, Adam kept": ("global", {"optimizer": "adam", "optimizer_state": "kept"}),
+    "scaffold, RMSProp kept, FedAdam": (
+        "scaffold",
+        {"optimizer": "rmsprop", "optimizer_state": "kept", "server_optimizer": "fedadam"},
+    ),
+    "afl, Adam at the hub": ("afl", {"server_optimizer": "adam", "optimizer": "lion"}),
+    "apfl, Adam kept": ("apfl", {"optimizer": "adam", "optimizer_state": "kept", "adapt": True}),
+    "ditto, Adagrad kept": ("ditto", {"optimizer": "adagrad", "optimizer_state": "kept"}),
+    "fedrep, Yogi kept, FedAvgM": (
+        "fedrep",
+        {"optimizer": "yogi", "optimizer_state": "kept", "server_optimizer": "fedavgm"},
+    ),
+    "fedper, AdamW kept": ("fedper", {"optimizer": "adamw", "optimizer_state": "kept"}),
+    "lp-proj-2, FedAdagrad": ("lp-proj-2", {"server_optimizer": "fedadagrad"}),
     "graph-proj, p = 3, all neighbours": (
         "graph-proj",
         {"p": 3.0, "neighbours": "all", "projection": "orthogonal"},

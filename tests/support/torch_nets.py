@@ -30,7 +30,7 @@ class Net(nn.Module):
         super().__init__()
         torch.manual_seed(3)
         self.hidden = nn.Linear(inputs, hidden)
-        self.middle = middle or nn.NodeIdentity()
+        self.middle = middle or nn.Identity()
         self.final = nn.Linear(hidden, outputs)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

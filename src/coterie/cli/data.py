@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from coterie.core.errors import InvalidInput
@@ -57,6 +58,9 @@ def show(
     ] = 0.5,
     out: Annotated[Path, typer.Option(help="Folder for the pictures and the page.")] = Path(),
     rows: Annotated[int, typer.Option(help="Clients listed one by one (0: none).", min=0)] = 20,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Your own table: what was done to each column.")
+    ] = False,
 ) -> None:
     """Print a data set's sizes, labels and heterogeneity, and draw its clients (PNG and HTML)."""
     from coterie.coupling import graph as graphs
@@ -82,6 +86,8 @@ def show(
     if coupling is not None:
         summary.add_row("graph", coupling.describe())
     console.print(summary)
+    if explain:
+        console.print(explained(federation))
     if rows:
         console.print(_clients(federation, description, rows))
     if description.warning:
@@ -93,6 +99,43 @@ def show(
             f"the pictures cannot be written to {str(out)!r}: {error.strerror or error}."
         ) from None
     console.print("Written: " + ", ".join(map(str, written)), soft_wrap=True)
+
+
+@app.command("explain")
+def explain_columns(
+    path: Annotated[Path, typer.Argument(help="Your own table, or a folder of tables.")],
+    client: Annotated[
+        str | None, typer.Option(help="A table: the column that says whose row it is.")
+    ] = None,
+    target: Annotated[str | None, typer.Option(help="The column to predict.")] = None,
+    options: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", "-s", metavar="KEY=VALUE", help="Other options, e.g. -s missing=refuse."
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the split.")] = 0,
+) -> None:
+    """Say what is done to each column of your own table, one line each."""
+    from coterie.data.given import load_named
+
+    if not path.expanduser().exists():
+        raise InvalidInput(f"the table {str(path)!r} does not exist.")
+    named = [f"{k}={v}" for k, v in (("client", client), ("target", target)) if v is not None]
+    given = [pair.removeprefix("data.") for pair in options or []]
+    Console(width=None if Console().is_terminal else 160).print(
+        explained(load_named(str(path), [*named, *given], seed))
+    )
+
+
+def explained(federation: Any) -> Table:
+    """What was done to each column, as a table for the terminal."""
+    from coterie.data.explain import explain
+
+    table = Table("column", "taken for", "what is done", title="columns", title_justify="left")
+    for line in explain(federation):
+        table.add_row(*(escape(cell) for cell in line))
+    return table
 
 
 def _clients(federation: Any, description: describe.Description, rows: int) -> Table:

@@ -19,6 +19,7 @@ def _registries() -> dict[str, dict[str, Any]]:
     from coterie.core.metrics import METRICS
     from coterie.data import SOURCES
     from coterie.methods import METHODS
+    from coterie.methods.server import SERVER_OPTIMIZERS
     from coterie.models import MODELS
 
     return {
@@ -28,17 +29,22 @@ def _registries() -> dict[str, dict[str, Any]]:
         "data": dict(SOURCES),
         "models": dict(MODELS),
         "metrics": dict(METRICS),
+        "optimizers": dict(SERVER_OPTIMIZERS),
     }
 
 
 def list_(
     what: Annotated[
         str | None,
-        typer.Argument(help="methods, channels, attacks, data, models or metrics; nothing: all."),
+        typer.Argument(
+            help="methods, channels, attacks, data, models, metrics or optimizers; nothing: all."
+        ),
     ] = None,
     imports: Import = None,
 ) -> None:
-    """What there is: methods, channels, attacks, data sets, models and metrics, a line each."""
+    """What there is: methods, channels, attacks, data sets, models, metrics and optimizers, a line
+    each.
+    """
     load_plugins(imports)
     groups = _registries()
     if what is not None and what not in groups:
@@ -58,14 +64,15 @@ def show(
         list[str],
         typer.Argument(
             metavar="[KIND] NAME",
-            help="A method, channel, attack, data set, model or metric; where several have one"
-            " name, first its kind: method, channel, attack, data, model or metric.",
+            help="A method, channel, attack, data set, model, metric or optimizer; where several"
+            " have one name, first its kind: method, channel, attack, data, model, metric or"
+            " optimizer.",
         ),
     ],
     imports: Import = None,
 ) -> None:
     """The equation, arguments, defaults and paper of a method; the options of a channel, attack,
-    data set or model; what a metric is.
+    data set, model or optimizer; what a metric is.
 
     Examples: coterie show fedu
 
@@ -108,11 +115,13 @@ def _show(kind: str, name: str, cls: Any, *, titled: bool) -> None:
         return
     out.print(inspect.cleandoc(cls.__doc__ or ""), markup=False, highlight=False)
     table = Table(title="\noptions", title_justify="left")
-    for column in ("option", "symbol", "default", "allowed", "meaning"):
+    tuned = any(d.search is not None for d in cls.public().values())
+    for column in ("option", "symbol", "default", "allowed", *["tuned over"] * tuned, "meaning"):
         table.add_column(column)
     for d in cls.public().values():
         plain = isinstance(d.default, (int, float, str, bool))
         default = "–" if d.default is None else str(d.default) if plain else "(required)"
         allowed = d.allowed + (", or a schedule" if d.schedulable else "")
-        table.add_row(d.name, d.symbol, default, allowed, d.help)
+        space = ["" if d.search is None else str(d.search)] * tuned
+        table.add_row(d.name, d.symbol, default, allowed, *space, d.help)
     out.print(table)

@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 import typer
 from typer.main import get_command
 
-from coterie.cli import data, deploy, hub, keys, look, models, peer, train
+from coterie.cli import data, deploy, hub, keys, look, models, peer, train, tune
 from coterie.cli.console import err, say
 from coterie.cli.notices import print_notices
 from coterie.core.errors import CoterieError
@@ -33,9 +33,11 @@ app.command()(train.run)
 app.command()(train.resume)
 app.command()(train.compare)
 app.command()(train.attack)
+app.command()(tune.tune)
 app.command("list")(look.list_)
 app.command()(look.show)
 app.command()(models.export)
+app.command()(models.predict)
 app.command()(models.adapt)
 app.add_typer(data.app, name="data")
 app.add_typer(keys.keys_app, name="keys")

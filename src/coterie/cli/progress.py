@@ -24,8 +24,8 @@ from coterie.runs.grid import Begin, describe
 class Bars:
     """A bar for all runs of a command, and one for each that is under way."""
 
-    def __init__(self, progress: Progress) -> None:
-        self.progress = progress
+    def __init__(self, progress: Progress, unit: str = "rounds") -> None:
+        self.progress, self.unit = progress, unit
         self.all_runs: TaskID | None = None
         self.bars: dict[int, tuple[str, TaskID]] = {}
 
@@ -62,7 +62,7 @@ class Bars:
         if label:
             self.bars[slot] = (
                 label,
-                self.progress.add_task(label, total=None, note="compiling", unit="rounds"),
+                self.progress.add_task(label, total=None, note="compiling", unit=self.unit),
             )
 
     def show(
@@ -81,7 +81,7 @@ class Bars:
 
 
 @contextlib.contextmanager
-def bars(console: Console) -> Iterator[Begin]:
+def bars(console: Console, unit: str = "rounds") -> Iterator[Begin]:
     """Gives a function that begins a bar for a run; all vanish at the end."""
     if not console.is_terminal:
         yield lambda label, number, total: None
@@ -97,4 +97,4 @@ def bars(console: Console) -> Iterator[Begin]:
         TextColumn("[dim]{task.fields[note]}"),
     )
     with Progress(*columns, console=console, transient=True) as progress:
-        yield Bars(progress)
+        yield Bars(progress, unit)

@@ -159,7 +159,7 @@ def compare(
         typer.Argument(
             help=(
                 r"A TOML file, where \[\[methods]] lists the methods; or your own table (.csv,"
-                " .parquet, .npz) or folder."
+                " .parquet, .xlsx, .npz) or folder."
             )
         ),
     ] = None,
@@ -205,6 +205,10 @@ def compare(
             "--fairness", help="Print how evenly clients are served (the report always has it)."
         ),
     ] = False,
+    explain: Annotated[
+        bool,
+        typer.Option("--explain", help="Your own table: say what was done to each column first."),
+    ] = False,
     folder: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="Where to write (default: runs/<name>-compare)."),
@@ -233,6 +237,10 @@ def compare(
     if metric is not None:
         settings = [*(settings or []), f"training.metric={json.dumps(metric)}"]
     name, chosen = compared_experiment(asked, settings, methods, seeds, data_dir)
+    if explain:
+        from coterie.cli.data import explained
+
+        out.print(explained(chosen.federation()))
     _compare(
         chosen,
         folder or Path("runs") / f"{name}-compare",

@@ -8,10 +8,12 @@ import dataclasses
 import math
 import types
 import typing
+from collections.abc import Callable
 from typing import Any
 
 from coterie.core import schedule
 from coterie.core.errors import InvalidInput, shown, unknown
+from coterie.core.search import Space, ends
 
 
 def option(
@@ -24,10 +26,15 @@ def option(
     high: float | None = None,
     choices: tuple[str, ...] | None = None,
     static: bool = False,
+    search: Space | None = None,
+    read: Callable[[str, Any], Any] | None = None,
 ) -> Any:
     """A dataclass field with its allowed range.
 
     `above` is exclusive, `low` and `high` are inclusive; floats are traced unless `static`.
+    `search` is where `coterie tune` looks for a good value; None: it leaves the option alone.
+    `read(field, value)` is for options that are objects with options of their own: it makes one
+    from a name, a table or whatever else may stand there. `choices` are the names then.
     """
     return dataclasses.field(
         default=default,
@@ -39,6 +46,8 @@ def option(
             "high": high,
             "choices": choices,
             "static": static,
+            "search": search,
+            "read": read,
         },
     )
 
@@ -65,9 +74,13 @@ class Declared:
     choices: tuple[str, ...] | None
     hidden: bool
     static: bool
+    search: Space | None = None
+    read: Callable[[str, Any], Any] | None = None
 
     @property
     def traced(self) -> bool:
+        if self.read is not None:
+            return True
         return self.hidden or (float in self.kinds and not self.static)
 
     @property
@@ -84,6 +97,8 @@ class Declared:
         """What the option accepts, in words."""
         if self.choices:
             base = "one of " + ", ".join(map(repr, self.choices))
+            if self.read is not None:
+                base += ", a table of such a name and its options,"
         elif bool in self.kinds:
             base = "true or false"
         elif float in self.kinds or int in self.kinds:
@@ -136,6 +151,8 @@ def declared(cls: type) -> dict[str, Declared]:
             choices=m.get("choices"),
             hidden=m.get("hidden", False),
             static=m.get("static", False),
+            search=m.get("search"),
+            read=m.get("read"),
         )
     cls._declared_options = out  # type: ignore[attr-defined]
     return out
@@ -149,6 +166,8 @@ def check(owner: str, d: Declared, value: Any) -> Any:
         if d.optional:
             return None
         raise bad
+    if d.read is not None:
+        return d.read(field, value)
     if isinstance(value, dict) and d.schedulable:
         value = schedule.from_config(field, value)
     if isinstance(value, schedule.Schedule):
@@ -188,6 +207,12 @@ def check(owner: str, d: Declared, value: Any) -> Any:
     if isinstance(value, d.kinds):
         return value
     raise bad
+
+
+def check_search(owner: str, d: Declared, space: Space) -> None:
+    """Refuse a search space that leaves the range of its option."""
+    for value in ends(space):
+        check(owner, d, value)
 
 
 def _check_schedule(field: str, d: Declared, value: schedule.Schedule) -> None:

@@ -8,7 +8,8 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,36 @@ def writing(path: Path) -> Iterator[Path]:
             os.fsync(folder)
         finally:
             os.close(folder)
+
+
+@contextlib.contextmanager
+def writing_folder(path: Path, replaces: Callable[[Path], bool]) -> Iterator[Path]:
+    """Gives a temporary folder beside `path`, renamed into place when the block ends well.
+
+    A folder that is there already is replaced if `replaces` says so; any other that holds something
+    is refused.
+    """
+    there = path.exists()
+    if there and not path.is_dir():
+        raise InvalidInput(f"{str(path)!r} is a file, but must be a folder.")
+    if there and any(path.iterdir()) and not replaces(path):
+        raise InvalidInput(
+            f"the folder {str(path)!r} is not empty and holds something else; choose another."
+        )
+    temporary, old = (path.with_name(f".{path.name}.{end}") for end in ("part", "old"))
+    try:
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        yield temporary
+        if there:
+            shutil.rmtree(old, ignore_errors=True)
+            path.replace(old)
+        temporary.replace(path)
+        shutil.rmtree(old, ignore_errors=True)
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be written: {error.strerror or error}.") from None
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def write_text(path: Path, text: str) -> None:

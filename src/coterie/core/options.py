@@ -91,6 +91,9 @@ class Options:
             if d.hidden:
                 continue
             value = getattr(self, d.name)
+            if d.read is not None:  # an object with options of its own
+                object.__setattr__(self, d.name, check(self.name, d, value))
+                continue
             if isinstance(value, str) and value in self.renamed_values.get(d.name, {}):
                 now = self.renamed_values[d.name][value]
                 raise InvalidInput(
@@ -172,12 +175,21 @@ class Options:
     def to_config(self) -> dict[str, Any]:
         """Plain values, for TOML and JSON; options that are None or without effect are left out."""
         unused = self.unused()
-        values = {k: schedule.to_config(getattr(self, k)) for k in self.public()}
+        values = {k: _plain(getattr(self, k)) for k in self.public()}
         return {k: v for k, v in values.items() if v is not None and k not in unused}
+
+
+def _plain(value: Any) -> Any:
+    """An option's value for TOML and JSON; an object with options of its own as a table."""
+    if isinstance(value, Options):
+        return {"name": value.name, **value.to_config()}
+    return schedule.to_config(value)
 
 
 def _is_value(d: Declared, value: Any) -> bool:
     """Whether this may stand in an option: a plain value, or a number that JAX traces."""
+    if d.read is not None:
+        return True  # `read` made it
     if value is None or isinstance(value, (bool, int, float, str, schedule.Schedule, *d.kinds)):
         return True
     return d.traced and isinstance(value, (jax.Array, np.ndarray, np.generic))

@@ -23,12 +23,14 @@ from coterie.data.federation import (
     without_test,
 )
 from coterie.data.partition import downsample
+from coterie.data.prepared import Prepared, inputs_of
 from coterie.data.scaling import standardise
 from coterie.data.tables import from_folder, from_table
 
 __all__ = [
     "SOURCES",
     "Federation",
+    "Prepared",
     "Source",
     "Split",
     "cifar10",
@@ -41,6 +43,7 @@ __all__ = [
     "from_table",
     "get_source",
     "har",
+    "inputs_of",
     "linear",
     "mnist",
     "own",

@@ -12,6 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from coterie.core.errors import InvalidInput, listed, nearest, notice
+from coterie.data.partition import natural
 from coterie.data.reading import is_text
 
 MISSING = ("fill", "mean", "refuse")
@@ -58,14 +59,6 @@ def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
 
 
-def empty(column: pa.ChunkedArray) -> bool:
-    """Without any value (NaN is none)."""
-    if column.null_count == len(column):
-        return True
-    kind = plain(column).type
-    return pa.types.is_floating(kind) and bool(np.isnan(numbers_of(plain(column))).all())
-
-
 def gaps_in(role: str, name: str, count: int, rows: int, hint: str) -> InvalidInput:
     return InvalidInput(
         f"the {role} column {name!r} has {count} missing value{'s' if count != 1 else ''} in {rows}"
@@ -84,8 +77,17 @@ def refuse_gaps(name: str, count: int, rows: int) -> None:
         )
 
 
-def client_names(column: pa.ChunkedArray, name: str) -> list[Any]:
-    """Whose row each is; every row needs an owner."""
+def coded(column: pa.ChunkedArray) -> tuple[list[Any], NDArray[np.int64]]:
+    """A column's different values, and the place of every row's value among them (−1: missing)."""
+    made = plain(column).combine_chunks().dictionary_encode()
+    codes = made.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    return made.dictionary.to_pylist(), np.asarray(codes, np.int64)
+
+
+def owners_of(column: pa.ChunkedArray, name: str) -> tuple[NDArray[np.int64], list[str]]:
+    """Whose row each is, by number, and the clients' names in sorted order; every row needs an
+    owner.
+    """
     column = plain(column)
     kind = column.type
     if not (
@@ -100,24 +102,28 @@ def client_names(column: pa.ChunkedArray, name: str) -> list[Any]:
             f"the client column {name!r} is of type {kind}, but must hold text{encoding}, or"
             " numbers, dates or true/false."
         )
-    values = column.to_pylist()
-    missing = sum(v is None or v != v for v in values)
-    if missing:
-        raise gaps_in("client", name, missing, len(values), "; every row needs an owner")
-    return values
+    values, codes = coded(column)
+    missing = int(np.sum(codes < 0)) + sum(
+        int(np.sum(codes == i)) for i, v in enumerate(values) if v != v
+    )
+    if missing or not values:
+        raise gaps_in("client", name, missing, len(codes), "; every row needs an owner")
+    owner, people = natural(values)
+    return owner[codes], people
 
 
 def say_null_words(column: pa.ChunkedArray, role: str, name: str) -> None:
     """Names of clients and classes are taken as they stand; say so where that may be a surprise."""
-    if is_text(column.type):
-        values = plain(column).to_pylist()
-        words = [w for w in NULL_WORDS if w in set(values)]
-        if words:
-            rows = sum(v in words for v in values)
-            notice(
-                f"the {role} column {name!r} has {rows} row{'s' if rows != 1 else ''} of"
-                f" {listed(words)}, which are taken as they stand and not as missing."
-            )
+    if not is_text(column.type):
+        return
+    values, codes = coded(column)
+    words = [w for w in NULL_WORDS if w in values]
+    if words:
+        rows = int(np.isin(codes, [values.index(w) for w in words]).sum())
+        notice(
+            f"the {role} column {name!r} has {rows} row{'s' if rows != 1 else ''} of"
+            f" {listed(words)}, which are taken as they stand and not as missing."
+        )
 
 
 def check_missing(missing: str) -> None:

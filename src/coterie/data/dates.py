@@ -120,14 +120,19 @@ def _offset(zone: str | None) -> float:
     return -size if zone[0] == "-" else size
 
 
-def order_of(texts: pa.Array, name: str, day_first: bool | None) -> str:
-    """In which order the different texts of a column name day, month and year: "" if they are no
-    dates. An order that the texts leave open is refused, unless `day_first` says which it is.
+def order_of(
+    known: pa.Array, name: str, day_first: bool | None, rows: NDArray[Any] | None = None
+) -> str:
+    """In which order the different texts of a column (and how many rows have each) name day, month
+    and year: "" if they are no dates. An order that the texts leave open is refused, unless
+    `day_first` says which it is.
     """
-    known = texts.drop_null()
     if not len(known):
         return ""
-    share = {order: float(np.isfinite(seconds_in_text(known, order)).mean()) for order in ORDERS}
+    share = {
+        order: float(np.average(np.isfinite(seconds_in_text(known, order)), weights=rows))
+        for order in ORDERS
+    }
     best = max(share, key=lambda order: share[order])
     if share[best] < NEARLY_ALL:
         return ""

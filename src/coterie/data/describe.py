@@ -232,3 +232,25 @@ def client_rows(
     if federation.clients > most:
         rows.append((f"… {federation.clients - most} more", [], ""))
     return rows
+
+
+def sizes_and_labels(federation: Federation) -> dict[str, list[Any]]:
+    """Columns with a row per client and split: samples, and samples of each label; or the mean and
+    the standard deviation of the target.
+    """
+    labels = [str(n) for n in federation.facts.get("labels") or range(federation.classes)]
+    fixed = ["client", "split", "samples"]
+    measured = ["mean", "standard deviation"]
+    extra = labels if federation.task == "classification" else measured
+    titles = [f"label {name}" if name in fixed else name for name in extra]
+    made: dict[str, list[Any]] = {key: [] for key in (*fixed, *titles)}
+    for k, name in enumerate(federation.names()):
+        for split in SPLITS:
+            y = getattr(federation, split).client(k)[1]
+            if federation.task == "classification":
+                values: list[Any] = np.bincount(y, minlength=federation.classes).tolist()
+            else:
+                values = [float(y.mean()), float(y.std())] if len(y) else [np.nan, np.nan]
+            for key, value in zip(made, [name, split, len(y), *values], strict=True):
+                made[key].append(value)
+    return made

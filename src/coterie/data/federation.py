@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coterie.core.errors import InvalidInput
+from coterie.core.frames import frame, html_table
 from coterie.data.shape import ProblemShape, Task
+
+if TYPE_CHECKING:
+    import pandas
 
 __all__ = [
     "SPLITS",
@@ -187,6 +191,33 @@ class Federation:
         if self.task == "classification":
             return self.classes
         return 1 if self.train.y.ndim == 1 else int(self.train.y.shape[1])
+
+    def names(self) -> list[str]:
+        """The clients as their owners call them, or by number."""
+        known = self.facts.get("clients")
+        return [str(n) for n in known] if known else [f"client {k}" for k in range(self.clients)]
+
+    def __repr__(self) -> str:
+        shape = " × ".join(map(str, self.input_shape))
+        task = f"{self.classes} classes" if self.task == "classification" else "regression"
+        sizes = ", ".join(f"{name} {len(getattr(self, name)):,}" for name in SPLITS)
+        return (
+            f"<Federation {self.name!r}: {self.clients:,} clients, {shape} inputs, {task}, samples:"
+            f" {sizes}>"
+        )
+
+    def _repr_html_(self) -> str:
+        from coterie.data.describe import describe
+
+        return html_table("Federation", [], describe(self).rows())
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """A row per client and split: how many samples, and how many of each label (or the mean and
+        the standard deviation of a quantity). Needs pandas.
+        """
+        from coterie.data.describe import sizes_and_labels
+
+        return frame(sizes_and_labels(self))
 
     def subset(self, clients: NDArray[Any]) -> Federation:
         """Some of the clients, in the order given; facts that are one per client go along, and

@@ -27,39 +27,62 @@ class Fitted(NamedTuple):
 
     columns: tuple[Column, ...]
     inputs: list[NDArray[np.float32]]
+    gaps: dict[str, int]
+    """Rows without a value, of columns that have such."""
 
 
 def fit_columns(
-    table: pa.Table,
+    given: dict[str, pa.ChunkedArray],
     kinds: Sequence[Column],
     parts: Sequence[NDArray[np.int64]],
     *,
     missing: str,
     standardise: bool,
 ) -> Fitted:
-    """Columns fitted on the rows of the first part, and the inputs of the rows of every part."""
-    given = {how.name: table.column(how.name) for how in kinds}
-    del table
+    """Columns fitted on the rows of the first part, and the inputs of the rows of every part.
+
+    The columns are taken out of `given` one after the other, so that their memory can be used
+    again.
+    """
     columns: list[Column] = []
     pieces: list[list[NDArray[np.float32]]] = [[] for _ in parts]
     gaps: dict[str, int] = {}
     for group in _groups(kinds):
         blocks = [_numbers(given.pop(how.name), how, missing, gaps) for how in group]
-        train = np.concatenate([values[parts[0]] for values in blocks], 1)
-        fitted = _fit(train, group, missing=missing, standardise=standardise)
-        columns += fitted
+        block = np.concatenate(blocks, 1)
+        del blocks
+        fitted: list[Column] = []
         for piece, rows in zip(pieces, parts, strict=True):
-            piece += [
-                how.inputs(values[rows]).astype(np.float32)
-                for how, values in zip(fitted, blocks, strict=True)
-            ]
+            numbers = block[rows]
+            fitted = fitted or _fit(numbers, group, missing=missing, standardise=standardise)
+            piece.append(_inputs(fitted, numbers))
+        columns += fitted
     _say_constant(columns)
     if missing == "fill" and gaps:
         _say_gaps(gaps)
+    pa.default_memory_pool().release_unused()
     made = []
     while pieces:
         made.append(np.concatenate(pieces.pop(0), 1))
-    return Fitted(tuple(columns), made)
+    return Fitted(tuple(columns), made, gaps)
+
+
+def _inputs(columns: Sequence[Column], numbers: NDArray[np.float64]) -> NDArray[np.float32]:
+    """What `Column.inputs` gives, of columns side by side; the numbers are overwritten."""
+    gaps = np.isnan(numbers)
+    if gaps.any():
+        fill = [v for how in columns for v in how.fill or (0.0,) * how.width]
+        np.copyto(numbers, np.array(fill), where=gaps)
+    numbers -= np.array([v for how in columns for v in how.mean or (0.0,) * how.width])
+    numbers /= np.array([v for how in columns for v in how.scale or (1.0,) * how.width])
+    if not any(how.flagged for how in columns):
+        return numbers.astype(np.float32)
+    made, begin = [], 0
+    for how in columns:
+        made.append(numbers[:, begin : begin + how.width])
+        made.append(gaps[:, [begin + i for i in how.flagged]])
+        begin += how.width
+    return np.concatenate(made, 1, dtype=np.float32)
 
 
 def _groups(kinds: Sequence[Column]) -> list[list[Column]]:

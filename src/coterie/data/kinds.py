@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from coterie.core.errors import InvalidInput, listed, notice
-from coterie.data.columns import is_number, numbers_of, plain
+from coterie.data.columns import coded, is_number, numbers_of, plain
 from coterie.data.dates import (
     is_moment,
     numbers_of_moments,
@@ -159,11 +159,13 @@ def different(column: pa.ChunkedArray) -> list[str]:
 def _text(
     column: pa.ChunkedArray, name: str, most_categories: int, day_first: bool | None
 ) -> Column:
-    values = different(column)
+    counted = column.drop_null().value_counts()
+    texts, rows = counted.field("values"), np.asarray(counted.field("counts"))
+    values = sorted(texts.to_pylist())
     if values and any({v.strip().lower() for v in values} <= set(pair) for pair in WORDS):
         return Column(name, "boolean")
-    texts = pa.array(values, pa.string())
-    order = order_of(texts, name, day_first)
+    texts = texts.cast(pa.string())
+    order = order_of(texts, name, day_first, rows)
     if order:
         seconds = seconds_in_text(texts, order)
         return Column(
@@ -241,9 +243,9 @@ def _read_number(column: pa.ChunkedArray, how: Column) -> NDArray[np.float64]:
 def _read_boolean(column: pa.ChunkedArray, how: Column) -> NDArray[np.float64]:
     kind = column.type
     if is_text(kind):
-        coded = column.combine_chunks().dictionary_encode()
+        values, codes = coded(column)
         meaning = {word: value for pair in WORDS for value, word in enumerate(pair)}
-        words = [v.strip().lower() for v in coded.dictionary.to_pylist()]
+        words = [v.strip().lower() for v in values]
         odd = next((w for w in words if w not in meaning), None)
         if odd is not None:
             raise InvalidInput(
@@ -251,33 +253,26 @@ def _read_boolean(column: pa.ChunkedArray, how: Column) -> NDArray[np.float64]:
                 " the model was trained."
             )
         table = np.array([*(float(meaning[w]) for w in words), np.nan])
-        return table[_codes(coded)][:, None]
+        return table[codes][:, None]
     if is_number(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind):
-        values = numbers_of(column)[:, None]
-        odd_one = values[~np.isnan(values) & (values != 0) & (values != 1)]
+        numbers = numbers_of(column)[:, None]
+        odd_one = numbers[~np.isnan(numbers) & (numbers != 0) & (numbers != 1)]
         if len(odd_one):
             raise InvalidInput(
                 f"the column {how.name!r} holds {odd_one[0]:g}, but held true/false (1/0) when the"
                 " model was trained."
             )
-        return values
+        return numbers
     raise _other_kind(column, how, "true/false")
-
-
-def _codes(coded: pa.DictionaryArray) -> NDArray[np.int64]:
-    """Places in the dictionary; −1 where a value is missing."""
-    return np.asarray(coded.indices.fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
 
 
 def _read_category(column: pa.ChunkedArray, how: Column) -> NDArray[np.float64]:
     try:
-        coded = column.cast(pa.string()).combine_chunks().dictionary_encode()
+        values, codes = coded(column.cast(pa.string()))
     except pa.ArrowException:
         raise _other_kind(column, how, "text") from None
-    values = coded.dictionary.to_pylist()
     places = {value: place for place, value in enumerate(how.values)}
     table = np.array([*(places.get(v, -1) for v in values), -1])
-    codes = _codes(coded)
     found = table[codes]
     made = np.zeros((len(found), how.width))
     rows = np.flatnonzero(found >= 0)
@@ -302,19 +297,19 @@ def _read_date(column: pa.ChunkedArray, how: Column) -> NDArray[np.float64]:
         return numbers_of_moments(seconds_of(column), how.parts)
     if not is_text(kind):
         raise _other_kind(column, how, "times of day" if clock else "dates")
-    coded = column.combine_chunks().dictionary_encode()
+    values, codes = coded(column)
     order = how.order or ("time" if clock else "ymd")
-    seconds = seconds_in_text(coded.dictionary, order)
+    seconds = seconds_in_text(pa.array(values, pa.string()), order)
     wrong = np.flatnonzero(np.isnan(seconds))
     if len(wrong):
-        texts = [coded.dictionary[int(i)].as_py() for i in wrong]
+        texts = [values[int(i)] for i in wrong]
         if len(wrong) == len(seconds):
             raise _other_kind(column, how, "times of day" if clock else f"dates ({order})")
         notice(
             f"the column {how.name!r} has {listed(texts)}, which"
             f" {'are no dates' if len(texts) > 1 else 'is no date'}; they are taken for missing."
         )
-    return numbers_of_moments(np.append(seconds, np.nan)[_codes(coded)], how.parts)
+    return numbers_of_moments(np.append(seconds, np.nan)[codes], how.parts)
 
 
 def _read_list(column: pa.ChunkedArray, how: Column) -> NDArray[np.float64]:

@@ -7,9 +7,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from coterie.core.errors import InvalidInput
-from coterie.data.columns import client_names, column_of
+from coterie.data.columns import column_of, owners_of
 from coterie.data.federation import Federation, Split, Task, cut
-from coterie.data.partition import natural
 from coterie.data.prepared import Prepared, inputs_of, numbers_of_rows, targets_of
 from coterie.data.reading import as_table
 
@@ -64,14 +63,15 @@ def newcomers_from_table(
         )
     wanted_name = target or prepared.target
     names = [name for name in (client, wanted_name) if isinstance(name, str)]
-    table = as_table(data, names, codes=names[:1] if client is not None else ())
+    codes = names[:1] if client is not None else ()
+    table = as_table(data, names, codes, texts=prepared.texts)
     if not table.num_rows:
         raise InvalidInput("the newcomers' table has no rows.")
     column_of(table, "target", wanted_name)
     owner, people = (
         (np.zeros(table.num_rows, np.int64), ["newcomer"])
         if client is None
-        else natural(client_names(column_of(table, "client", client), client))
+        else owners_of(column_of(table, "client", client), client)
     )
     pieces = cut(owner, validation=validation, test=test, seed=seed)
     if own_scaling:

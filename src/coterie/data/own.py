@@ -11,7 +11,7 @@ from coterie.data.columns import MISSING
 from coterie.data.federation import Federation
 from coterie.data.kinds import MOST_CATEGORIES
 from coterie.data.partition import downsample
-from coterie.data.tables import from_folder, from_table
+from coterie.data.tables import FORMAT, from_folder, from_table
 from coterie.data.targets import CASES
 
 
@@ -35,6 +35,16 @@ class Own(Source):
         " only the mean, or refuse them",
         choices=MISSING,
     )
+    keep: str | None = option(
+        None, "columns to use although they look like names or numbers of rows, by commas"
+    )
+    day_first: bool | None = option(
+        None, "dates such as 03/04/2024: true for day/month, false for month/day"
+    )
+    separator: str | None = option(None, "what separates the columns of a CSV file")
+    decimal: str | None = option(None, "the decimal sign of a CSV file", choices=(".", ","))
+    encoding: str | None = option(None, "the encoding of a CSV file, e.g. utf-16")
+    sheet: str | None = option(None, "the sheet of an Excel workbook")
     standardise: bool = option(
         True, "zero mean and unit variance of numeric inputs, fitted on training data"
     )
@@ -73,8 +83,11 @@ class Own(Source):
             "label_case",
             "validation",
             "test",
+            "day_first",
+            *FORMAT,
         )
-        return {key: getattr(self, key) for key in kept} | {"drop": _names(self.drop), "seed": seed}
+        names = {"drop": _names(self.drop), "keep": _names(self.keep)}
+        return {key: getattr(self, key) for key in kept} | names | {"seed": seed}
 
     def _finish(self, made: Federation, seed: int) -> Federation:
         return (
@@ -86,7 +99,7 @@ class Own(Source):
 
 @source("table")
 class Table(Own):
-    """Your own table (Parquet, CSV, npz) with a column that names the client of each row."""
+    """Your own table (Parquet, CSV, Excel, npz) with a column that names the client of each row."""
 
     client: str = option(help="the column that says whose row it is")
 

@@ -68,6 +68,11 @@ class Prepared:
         where = {title: i for i, title in enumerate(self.features)}
         return tuple(tuple(where[title] for title in column.titles) for column in self.columns)
 
+    @property
+    def texts(self) -> list[str]:
+        """The columns that held text: a few rows of them may look like numbers or true/false."""
+        return [c.name for c in self.columns if c.kind == "category" or c.order]
+
     def to_config(self) -> dict[str, Any]:
         """Plain values (text, numbers, lists, dictionaries) for JSON.
 
@@ -244,7 +249,7 @@ def inputs_of(prepared: Prepared, data: Any, *, missing: str | None = None) -> N
     """
     missing = prepared.missing if missing is None else missing
     check_missing(missing)
-    table = as_table(data)
+    table = as_table(data, texts=prepared.texts)
     x = np.empty((table.num_rows, len(prepared.features)), np.float32)
     for how, places in zip(prepared.columns, prepared.places, strict=True):
         x[:, places] = how.inputs(_numbers(how, table, missing))

@@ -12,36 +12,48 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from coterie.core.errors import InvalidInput, notice
+from coterie.data.csvfiles import read_csv
+from coterie.data.sniffing import Format
 
-KINDS = (".parquet", ".csv", ".tsv", ".csv.gz", ".tsv.gz", ".npz")
+KINDS = (".parquet", ".csv", ".tsv", ".csv.gz", ".tsv.gz", ".npz", ".xlsx")
+ALSO = (".txt", ".txt.gz")
+"""Read when they are named, but not looked for in folders: Excel's "Unicode text" is one."""
 INDEX = re.compile(r"|Unnamed: \d+|__index_level_\d+__")
 """What pandas calls a row index that has no name: in CSV files, in those that it read again, and in
 Parquet files.
 """
 
 
-CODE = r"^\s*[+-]?0[0-9]"
-"""A whole number that is none: it would lose its leading zero."""
-
-
 def read_table(
-    path: str | Path, as_it_stands: Sequence[str] = (), codes: Sequence[str] = ()
+    path: str | Path,
+    as_it_stands: Sequence[str] = (),
+    codes: Sequence[str] = (),
+    written: Format | None = None,
+    texts: Sequence[str] = (),
 ) -> pa.Table:
-    """A Parquet, CSV, TSV or npz file as an Arrow table.
+    """A Parquet, CSV, TSV, npz or Excel file as an Arrow table.
 
-    In a text column of a CSV file "NA" and the like are missing values, except in the columns
-    `as_it_stands`, where a site or a class may well have that name: there only empty cells are.
-    Whole numbers in the columns `codes` stay text if any has a leading zero.
+    Separator, decimal sign and encoding of a CSV file are found out and, where they are not the
+    usual ones, said; `written` says them. In a text column of a CSV file "NA" and the like are
+    missing values, except in the columns `as_it_stands`, where a site or a class may well have that
+    name: there only empty cells are. Whole numbers in the columns `codes` stay text if any has a
+    leading zero. Columns in `texts` are text whatever they look like.
     """
+    written = written or Format()
     path = Path(path).expanduser()
     if not path.is_file():
         raise InvalidInput(f"the table {str(path)!r} does not exist.")
     kind = next(
-        (k for k in sorted(KINDS, key=len, reverse=True) if path.name.lower().endswith(k)), None
+        (
+            k
+            for k in sorted((*KINDS, *ALSO), key=len, reverse=True)
+            if path.name.lower().endswith(k)
+        ),
+        None,
     )
     if kind is None:
         raise InvalidInput(
-            f"the table {str(path)!r} is of an unknown kind; known: {', '.join(KINDS)}."
+            f"the table {str(path)!r} is of an unknown kind; known: {', '.join((*KINDS, *ALSO))}."
         )
     try:
         if kind == ".parquet":
@@ -51,48 +63,17 @@ def read_table(
         if kind == ".npz":
             with np.load(path, allow_pickle=False) as stored:
                 return _from_arrays({key: stored[key] for key in stored.files}, str(path))
-        return _read_csv(path, "\t" if "tsv" in kind else ",", as_it_stands, codes)
+        if kind == ".xlsx":
+            from coterie.data.excel import read_excel
+
+            return _distinct(read_excel(path, written.sheet, as_it_stands))
+        return _distinct(read_csv(path, as_it_stands, codes, written, texts))
     except InvalidInput:
         raise
     except Exception as error:  # Arrow, zip and zlib each have their own
         raise InvalidInput(
             f"the table {str(path)!r} cannot be read: {_first_line(error)}."
         ) from None
-
-
-def _read_csv(
-    path: Path, delimiter: str, as_it_stands: Sequence[str], codes: Sequence[str]
-) -> pa.Table:
-    from pyarrow import compute, csv
-
-    parse = csv.ParseOptions(delimiter=delimiter)
-    nulls = csv.ConvertOptions(strings_can_be_null=True, quoted_strings_can_be_null=True)
-    table = _distinct(csv.read_csv(path, parse_options=parse, convert_options=nulls))
-    there = {name: table.column(name) for name in table.column_names if name}
-    numbers = [n for n in codes if n in there and pa.types.is_integer(there[n].type)]
-    again = [
-        name
-        for name in as_it_stands
-        if name in there
-        and there[name].null_count
-        and (is_text(there[name].type) or pa.types.is_null(there[name].type))
-    ] + numbers
-    if not again:
-        return table
-    stands = csv.ConvertOptions(
-        include_columns=again,
-        column_types=dict.fromkeys(again, pa.string()),
-        null_values=[""],
-        strings_can_be_null=True,
-        quoted_strings_can_be_null=True,
-    )
-    texts = csv.read_csv(path, parse_options=parse, convert_options=stands)
-    for name in again:
-        found = compute.match_substring_regex(texts.column(name), CODE)
-        if name in numbers and not compute.any(found).as_py():
-            continue
-        table = table.set_column(table.column_names.index(name), name, texts.column(name))
-    return table
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -103,12 +84,18 @@ def is_text(kind: pa.DataType) -> bool:
     )
 
 
-def as_table(data: Any, as_it_stands: Sequence[str] = (), codes: Sequence[str] = ()) -> pa.Table:
+def as_table(
+    data: Any,
+    as_it_stands: Sequence[str] = (),
+    codes: Sequence[str] = (),
+    written: Format | None = None,
+    texts: Sequence[str] = (),
+) -> pa.Table:
     """An Arrow table from a path, an Arrow table, a pandas or polars DataFrame (or whatever else
     gives an Arrow stream), a Hugging Face Dataset (or what behaves like one) or a dict of arrays.
     """
     if isinstance(data, (str, Path)):
-        return read_table(data, as_it_stands, codes)
+        return read_table(data, as_it_stands, codes, written, texts)
     if isinstance(data, pa.Table):
         return _distinct(data)
     if isinstance(data, Mapping):

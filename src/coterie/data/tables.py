@@ -15,24 +15,19 @@ import numpy as np
 import pyarrow as pa
 
 from coterie.core.errors import InvalidInput, listed, notice
-from coterie.data.columns import (
-    MISSING,
-    check_missing,
-    client_names,
-    column_of,
-    empty,
-    say_null_words,
-)
+from coterie.data.choosing import choose
+from coterie.data.columns import MISSING, check_missing, column_of, owners_of, say_null_words
 from coterie.data.federation import Federation, Split, Task, cut, without_test
 from coterie.data.fitting import fit_columns
-from coterie.data.kinds import MOST_CATEGORIES, Column, kind_of
+from coterie.data.kinds import MOST_CATEGORIES, Column
 from coterie.data.newcomers import newcomers_from_table
-from coterie.data.partition import natural
 from coterie.data.prepared import Prepared, inputs_of
-from coterie.data.reading import KINDS, as_table, read_table, without_index
+from coterie.data.reading import KINDS, as_table, read_table
+from coterie.data.sniffing import Format
 from coterie.data.targets import MOST_CLASSES, read_target
 
 OWNER = "__client__"
+FORMAT = ("separator", "decimal", "encoding", "sheet")
 
 __all__ = [
     "KINDS",
@@ -61,6 +56,12 @@ def from_table(
     most_categories: int = MOST_CATEGORIES,
     most_classes: int = MOST_CLASSES,
     label_case: str | None = None,
+    keep: Sequence[str] = (),
+    day_first: bool | None = None,
+    separator: str | None = None,
+    decimal: str | None = None,
+    encoding: str | None = None,
+    sheet: str | None = None,
     validation: float = 0.1,
     test: float = 0.25,
     seed: int = 0,
@@ -70,12 +71,23 @@ def from_table(
     one to predict.
 
     All other columns (or those in `features`, without those in `drop`) are inputs, except a row
-    index that pandas wrote. Text, true/false and whole-number targets with few values make a
-    classification, other numbers a regression; `task` overrides. Labels that differ in case only
-    are refused, or with label_case = "merge" taken for one and with "keep" for several. Missing
-    numbers are refused, or with missing = "mean" replaced by the column's mean over training rows.
-    Numeric inputs are standardised by training rows. `facts` holds the names of clients, labels and
-    features. What is decided for you is said as a `Notice`.
+    index that pandas wrote and columns that look like names or numbers of rows (`keep` names those
+    to use). Numbers are standardised by training rows; true/false becomes 0/1, a category one 0/1
+    input per value, a date days and its place in the day and the week (`day_first` says how
+    03/04/2024 is meant).
+
+    A missing number becomes the column's mean over training rows, with a 0/1 input beside it that
+    says so (missing = "fill"), or without that input ("mean"), or is refused ("refuse"); a missing
+    category is none of the known ones.
+
+    Text, true/false and whole-number targets with few values make a classification, other numbers a
+    regression; `task` overrides. Labels that differ in case only are refused, or with label_case =
+    "merge" taken for one and with "keep" for several.
+
+    Separator, decimal sign and encoding of a CSV file are found out unless `separator`, `decimal`
+    and `encoding` say them; `sheet` names one of an Excel workbook. `facts` holds the names of
+    clients, labels and features, and `facts["prepared"]` how columns became inputs. What is decided
+    for you is said as a `Notice`.
 
     >>> sites, labels = ["a"] * 8 + ["b"] * 8, ["no", "yes"] * 8
     >>> columns = {"site": sites, "heat": np.arange(16.0), "label": labels}
@@ -84,7 +96,8 @@ def from_table(
     (2, (1,), ['no', 'yes'], ['a', 'b'])
     """
     names = [name for name in (client, target) if isinstance(name, str)]
-    table = as_table(data, names, codes=names[:1])
+    written = Format(separator, decimal, encoding, sheet)
+    table = as_table(data, names, names[:1], written)
     owners, wanted = column_of(table, "client", client), column_of(table, "target", target)
     if client == target:
         raise InvalidInput(
@@ -92,22 +105,35 @@ def from_table(
         )
     if not table.num_rows:
         raise InvalidInput("the table has no rows.")
-    owner, people = natural(client_names(owners, client))
+    owner, people = owners_of(owners, client)
     say_null_words(owners, "client", client)
     _say_alike(people)
     check_missing(missing)
-    used = _chosen(table, features, drop, {client, target})
-    kinds = [_kind(table, column, most_categories) for column in used]
     y, task, labels = read_target(wanted, target, task, most_classes, label_case)
     say_null_words(wanted, "target", target)
     pieces = cut(owner, validation=validation, test=test, seed=seed)
     parts = [rows for rows, _ in pieces]
+    kinds, left_out = choose(
+        table,
+        (client, target),
+        features=features,
+        drop=drop,
+        keep=keep,
+        missing=missing,
+        most_categories=most_categories,
+        day_first=day_first,
+        rows=parts[0],
+    )
     middle, spread = 0.0, 1.0
     if standardise_target and task == "regression":
         middle, spread = float(y[parts[0]].mean()), float(y[parts[0]].std() or 1.0)
         y = (y - middle) / spread
     y = y.astype(np.float32) if task == "regression" else y
-    columns, inputs = fit_columns(table, kinds, parts, missing=missing, standardise=standardise)
+    given = {how.name: table.column(how.name) for how in kinds}
+    del table
+    columns, inputs, gaps = fit_columns(
+        given, kinds, parts, missing=missing, standardise=standardise
+    )
     prepared = Prepared(
         columns,
         task=task,
@@ -124,6 +150,8 @@ def from_table(
         "features": list(prepared.features),
         "target": target,
         "prepared": prepared,
+        "left_out": left_out,
+        "gaps": gaps,
     }
     if task == "classification":
         facts["labels"] = labels
@@ -138,31 +166,6 @@ def from_table(
     made = Federation(title, train, held_out, tested, task, len(labels), facts)
     facts["no_test"] = without_test(made)
     return made
-
-
-def _chosen(
-    table: pa.Table, features: Sequence[str] | None, drop: Sequence[str], taken: set[str]
-) -> list[str]:
-    """The columns that become inputs."""
-    for role, names in (("features", features or ()), ("drop", drop)):
-        if isinstance(names, str) or not all(isinstance(name, str) for name in names):
-            raise InvalidInput(f"{role} is {names!r}, but must be a list of names of columns.")
-        for name in names:
-            column_of(table, "feature", name)
-    known = list(features) if features else without_index(table, [*taken, *drop])
-    used = [name for name in known if name not in {*taken, *drop}]
-    if not used:
-        raise InvalidInput(
-            "the table has no feature columns: nothing is left after the client and target columns."
-        )
-    return used
-
-
-def _kind(table: pa.Table, name: str, most_categories: int) -> Column:
-    column = table.column(name)
-    if empty(column):
-        raise InvalidInput(f"the feature column {name!r} is empty; leave it out with drop.")
-    return kind_of(column, name, most_categories)
 
 
 def _say_alike(people: list[str]) -> None:
@@ -200,6 +203,7 @@ def from_folder(path: str | Path, *, target: str, **options: Any) -> Federation:
         raise InvalidInput(
             f"the folder {str(folder)!r} holds neither folders nor tables ({', '.join(KINDS)})."
         )
+    written = Format(*(options.pop(key, None) for key in FORMAT))
     parts: list[pa.Table] = []
     first: tuple[Path, set[str]] | None = None
     for client, files in groups.items():
@@ -208,7 +212,7 @@ def from_folder(path: str | Path, *, target: str, **options: Any) -> Federation:
                 f"the folder of client {client!r} holds no table ({', '.join(KINDS)})."
             )
         for file in files:
-            table = read_table(file, [target])
+            table = read_table(file, [target], written=written)
             names = set(table.column_names)
             first = first or (file, names)
             if names != first[1]:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from coterie.core.errors import InvalidInput, listed, notice
-from coterie.data.columns import gaps_in, is_number, numbers_of, plain
+from coterie.data.columns import coded, gaps_in, is_number, numbers_of, plain
 from coterie.data.federation import Task
 from coterie.data.reading import is_text
 
@@ -54,10 +54,11 @@ def read_target(
             raise InvalidInput(
                 f"the target column {name!r} is of type {kind}, but regression needs numbers."
             )
-        values = column.to_pylist()
-        return _classes(
-            np.asarray(_alike(values, name, label_case) if is_text(kind) else values), name
-        )
+        values, codes = coded(column)
+        if is_text(kind):
+            values = _alike(values, np.bincount(codes, minlength=len(values)), name, label_case)
+        found = _classes(np.asarray(values), name)
+        return found._replace(y=found.y[codes])
     if not is_number(kind):
         raise InvalidInput(
             f"the target column {name!r} is of type {kind}, but must hold numbers, text or"
@@ -96,9 +97,11 @@ def _classes(values: NDArray[Any], name: str) -> Target:
     return Target(codes.reshape(-1).astype(np.int32), "classification", [str(v) for v in labels])
 
 
-def _alike(values: list[str], name: str, label_case: str | None) -> list[str]:
-    """Labels without spaces around them; those that differ in case only are refused, unless it is
-    said whether they are one.
+def _alike(
+    values: list[str], rows: NDArray[np.int64], name: str, label_case: str | None
+) -> list[str]:
+    """The different labels (and how many rows have each) without spaces around them; those that
+    differ in case only are refused, unless it is said whether they are one.
     """
     texts = [v.strip() for v in values]
     spaced = sorted({v for v, text in zip(values, texts, strict=True) if v != text})
@@ -106,7 +109,9 @@ def _alike(values: list[str], name: str, label_case: str | None) -> list[str]:
         notice(
             f"spaces around labels of the target column {name!r} are left out ({listed(spaced)})."
         )
-    counts = Counter(texts)
+    counts: Counter[str] = Counter()
+    for text, count in zip(texts, rows.tolist(), strict=True):
+        counts[text] += count
     spellings: dict[str, list[str]] = {}
     for text in sorted(counts):
         spellings.setdefault(text.casefold(), []).append(text)
@@ -133,16 +138,17 @@ def known_labels(
 ) -> NDArray[np.int32]:
     """Newcomers' labels as the class numbers of a run, found as the run's own were."""
     fold = str.casefold if label_case == "merge" else str
-    numbers = {fold(label.strip()): i for i, label in enumerate(labels)}
+    known = {fold(label.strip()): i for i, label in enumerate(labels)}
     column = plain(column)
-    values = column.to_pylist()
+    values, codes = coded(column)
     if is_number(column.type):
-        values = [int(v) if v == np.floor(v) else v for v in numbers_of(column).tolist()]
+        numbers = numbers_of(pa.chunked_array([values], column.type)).tolist()
+        values = [int(v) if v == np.floor(v) else v for v in numbers]
     texts = [str(v).strip() for v in values]
     for text in texts:
-        if fold(text) not in numbers:
+        if fold(text) not in known:
             raise InvalidInput(
                 f"the newcomers have the label {text!r}, which the run does not know; known:"
                 f" {', '.join(labels)}."
             )
-    return np.array([numbers[fold(text)] for text in texts], np.int32)
+    return np.array([known[fold(text)] for text in texts], np.int32)[codes]

@@ -55,7 +55,8 @@ from coterie.methods.graph import GraphMethod
 from coterie.methods.star import StarMethod
 from coterie.models.base import Model, ModelSpec, get_model
 from coterie.models.build import build_model
-from coterie.runs.experiment import Contender, Experiment, named
+from coterie.runs.contender import Contender, named
+from coterie.runs.experiment import Experiment
 
 SECTIONS = (
     "name",

@@ -75,7 +75,7 @@ def models(
 ) -> dict[str, Vector]:
     """A client's models after t rounds, by view."""
     objective = Round(spec, setting, t).objective(number)
-    found: dict[str, Vector] = setting.method.models(received, own, objective)
+    found: dict[str, Vector] = setting.method.predictors(received, own, objective)
     return found
 
 

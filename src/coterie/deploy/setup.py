@@ -49,9 +49,8 @@ class Setup:
         plan, options = self.plan, self.plan.training
         self.dtype = jnp.dtype(options.precision)
         self.model: Model = plan.built()
-        self.template = self.model.vector(role_key(self.seed, Role.INIT)).map(
-            lambda leaf: leaf.astype(self.dtype)
-        )
+        init = self.model.vector(role_key(self.seed, Role.INIT), plan.shape.inputs)
+        self.template = init.map(lambda leaf: leaf.astype(self.dtype))
         self.samples = 1 if own is None else int(own.sizes[0])
         shape = plan.shape._replace(largest=self.samples)
         self.method: Any = plan.method.bind(

@@ -41,7 +41,7 @@ from coterie.core.errors import InvalidInput, unknown
 from coterie.core.files import read_arrays, writing
 from coterie.core.options import Options, option, traced_dataclass
 from coterie.data.federation import Federation, Split
-from coterie.data.tables import KINDS, MISSING, newcomers_from_table, read_table
+from coterie.data.tables import KINDS, newcomers_from_table, read_table
 from coterie.deploy.neighbour import Neighbour
 from coterie.deploy.plan import Plan
 from coterie.deploy.problem import Problem
@@ -60,7 +60,9 @@ class OwnData(Options):
 
     path: str = option(help="a table, a folder of tables, or an .npz with x_train, y_train, …")
     missing: str = option(
-        "refuse", "missing numbers: refuse them, or put the plan's mean there", choices=MISSING
+        "refuse",
+        "missing numbers: refuse them, or put the plan's mean there",
+        choices=("refuse", "mean"),
     )
     validation: float = option(
         0.0, "share of the rows for validation", low=0, high=0.9, static=True

@@ -86,7 +86,7 @@ def _join(
     exchange = exchange_of(now.method)
     received, own = exchange.newcomer(now, offer, client, weights, rounds)
     later = now._replace(t=now.t + rounds)
-    models: dict[str, Vector] = now.method.models(received, own, later.objective(client))
+    models: dict[str, Vector] = now.method.predictors(received, own, later.objective(client))
     return models
 
 

@@ -42,7 +42,7 @@ class Standing(NamedTuple):
 class Shelf(Protocol):
     """Where the states of the best round are kept until the end."""
 
-    def put(self, saved: Saved) -> None: ...
+    def put(self, simulator: Simulator) -> None: ...
 
     def get(self) -> Saved: ...
 
@@ -52,8 +52,8 @@ class InMemory:
 
     saved: Saved | None = None
 
-    def put(self, saved: Saved) -> None:
-        self.saved = saved
+    def put(self, simulator: Simulator) -> None:
+        self.saved = held(simulator)
 
     def get(self) -> Saved:
         assert self.saved is not None
@@ -90,7 +90,7 @@ class Keeper:
             return
         self.best, self.round, self.since = now, snapshot.round, 0
         if self.keeps:
-            self.shelf.put(held(simulator))
+            self.shelf.put(simulator)
 
     def finish(self, simulator: Simulator, *, newcomers: bool = True) -> Snapshot | None:
         """Bring back the round that counts. What was spent stays spent.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -43,6 +43,22 @@ def spec_of(method: Method, model: Model, fed: Federation, options: Training, co
         at_once = side_by_side(trainers, model.parameters() * width, shared * width)
         at_once = min(at_once, max(1, -(-trainers // 8))) if uneven else at_once
     return Spec(learner, n, cohort, min(at_once, trainers), sort_by_work=uneven)
+
+
+class OnDevice(NamedTuple):
+    """What several runs on one federation can share."""
+
+    train: DeviceSplit
+    splits: dict[str, DeviceSplit]
+    graph: Coupled
+
+
+def on_device(fed: Federation, options: Training, graph: Graph | None) -> OnDevice:
+    """Data and graph of a run, on the device."""
+    dtype = jnp.dtype(options.precision)
+    train = to_device(fed.train, dtype)
+    splits = held_splits(fed, dtype, train=train if options.train_metrics else None)
+    return OnDevice(train, splits, coupled(graph, dtype))
 
 
 def held_splits(fed: Federation, dtype: Any, train: DeviceSplit | None) -> dict[str, DeviceSplit]:

@@ -19,7 +19,7 @@ a print in a method's `merge` sees plain arrays (`jax.disable_jit()` gives that 
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -41,7 +41,7 @@ from coterie.coupling.graph import Graph
 from coterie.data.federation import Federation
 from coterie.engine.simulate import Progress, Result, drive
 from coterie.engine.slow import Slow, finite, local_of_one, stack
-from coterie.engine.training import Training
+from coterie.engine.training import Training, TrainingOptions
 from coterie.methods.base import Method, Step
 from coterie.methods.conditions import step_conditions
 from coterie.methods.graph import GraphMethod
@@ -245,10 +245,10 @@ def simulate_slowly(
     progress: Progress | None = None,
     channel: Channel | str = PLAIN,
     attack: Attack | None = None,
-    **training: Any,
+    **training: Unpack[TrainingOptions],
 ) -> Result:
     """`coterie.simulate`, one client at a time."""
-    options = Training.from_config(training)
+    options = Training.from_config(dict(training))
     begun = time.perf_counter()
     with Compilations() as compilations:
         made = Reference(method, federation, model, options, graph, channel=channel, attack=attack)

@@ -50,7 +50,7 @@ def _score_tiles(
     def one(tile: Tiles, row: ClientState) -> Any:
         client, learner = tile.client, spec.learner
         received = exchange.hear(now, hub, broadcast, client, row).received
-        models = method.models(received, row.method_state, now.objective(client))
+        models = method.predictors(received, row.method_state, now.objective(client))
         index = jnp.minimum(tile.first + jnp.arange(TILE), held.size[client] - 1)
         x, y = held.x[held.start[client] + index], held.y[held.start[client] + index]
         scores = lambda model: learner.sample_scores(learner.apply(model.tree, x), y)

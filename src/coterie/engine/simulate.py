@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from coterie.adversary import Attack
 from coterie.channel import PLAIN, Channel
 from coterie.core.compilation import Compilations
 from coterie.core.errors import Diverged
+from coterie.core.frames import frame, html_table
 from coterie.core.ledger import Ledger
 from coterie.core.metrics import Metric, OwnMetric, metric_of
 from coterie.core.vector import Vector
@@ -28,16 +29,20 @@ from coterie.coupling.graph import Graph
 from coterie.data.federation import Federation
 from coterie.engine.arguments import judged_by
 from coterie.engine.keeper import Keeper
+from coterie.engine.progress import shown
 from coterie.engine.simulator import Simulator
 from coterie.engine.snapshot import Snapshot
-from coterie.engine.training import Training
+from coterie.engine.training import Training, TrainingOptions
 from coterie.methods.base import Method
 from coterie.models.base import Model, ModelSpec
+
+if TYPE_CHECKING:
+    import pandas
 
 __all__ = ["Progress", "Result", "Simulator", "Snapshot", "drive", "simulate"]
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(repr=False)
 class Result:
     """What a run leaves in memory.
 
@@ -86,6 +91,54 @@ class Result:
         """Score of every client after the round that counts (the last, unless asked otherwise)."""
         return self.counted.scores[split].score[view]
 
+    def __repr__(self) -> str:
+        return f"<Result of {self.method.title} on {self.federation.name!r}: {self._told()}>"
+
+    def _told(self) -> str:
+        """What came of it, in a few words."""
+        told = [f"{self.federation.clients:,} clients", f"{self.training.rounds:,} rounds"]
+        if self.collapsed is not None:
+            return ", ".join([*told, f"collapsed in round {self.collapsed_at}"])
+        metric = self.metric
+        value = metric.value(float(np.nanmean(self.client_scores())))
+        shown = f"{100 * value:.2f}%" if metric.percent else f"{value:.4g}"
+        told.append(f"test {metric.title} {shown}")
+        last = self.snapshots[-1]
+        return ", ".join([*told, f"{last.up + last.down:,} bytes sent", f"{self.seconds:.1f} s"])
+
+    def _repr_html_(self) -> str:
+        views = self.method.model_views
+        rows = [
+            [str(shot.round), split, *(f"{np.nanmean(v):.4f}" for v in scores.score[: len(views)])]
+            for shot in self.snapshots[-1:]
+            for split, scores in shot.scores.items()
+            if np.isfinite(scores.score).any()
+        ]
+        title = f"{self.method.title} on {self.federation.name}: {self._told()}"
+        return html_table(title, ["round", "split", *(f"{v} model" for v in views)], rows)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """A row per evaluation, split, view and client that has a score: round, split, view,
+        client, score, loss.
+
+        Clients of the split "newcomers" are those that were held out. Needs pandas.
+        """
+        views, names = self.method.model_views, self.federation.names()
+        columns: dict[str, list[Any]] = {
+            key: [] for key in ("round", "split", "view", "client", "score", "loss")
+        }
+        for shot in self.snapshots:
+            for split, scores in shot.scores.items():
+                for i, view in enumerate(views):
+                    who = np.flatnonzero(~np.isnan(scores.score[i]))
+                    columns["round"] += [shot.round] * len(who)
+                    columns["split"] += [split] * len(who)
+                    columns["view"] += [view] * len(who)
+                    columns["client"] += [names[k] for k in who]
+                    columns["score"] += scores.score[i][who].tolist()
+                    columns["loss"] += scores.loss[i][who].tolist()
+        return frame(columns)
+
     def personal(self, client: int) -> Vector:
         """The model this client predicts with."""
         return self.simulator.models(client)[self.method.model_views[0]]
@@ -130,23 +183,25 @@ def simulate(
     model: Model | ModelSpec | str = "mlr",
     *,
     graph: Graph | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     keep_collapsed: bool = False,
     channel: Channel | str = PLAIN,
     attack: Attack | None = None,
     metric: str | Metric | OwnMetric | None = None,
-    **training: Any,
+    **training: Unpack[TrainingOptions],
 ) -> Result:
     """Train a method on a federation in memory.
 
     `metric` is a name ("auc"), or a function (outputs, y) → a number of one client's rows, of which
     larger is better (`register_metric` takes others). Further arguments are those of `Training`:
-    rounds, cohort, batch_size, seed, …
+    rounds, cohort, batch_size, seed, … With `progress` = True there is a bar on the terminal; in a
+    notebook there is one unless it is False. A function is called with the simulator and, after an
+    evaluation, a snapshot.
 
     A run that diverges raises `Diverged`; with `keep_collapsed` it gives what there was before,
     with `collapsed` set.
     """
-    options = Training.from_config(judged_by(metric, training))
+    options = Training.from_config(judged_by(metric, dict(training)))
     begun = time.perf_counter()
     snapshots, collapsed, collapsed_at = [], None, None
     with Compilations() as compilations:
@@ -155,8 +210,9 @@ def simulate(
         )
         keeper = Keeper(options)
         try:
-            for snapshot in drive(simulator, progress, keeper):
-                snapshots.append(snapshot)
+            with shown(simulator.method.title, progress) as show:
+                for snapshot in drive(simulator, show, keeper):
+                    snapshots.append(snapshot)
             add_newcomers(snapshots, keeper.finish(simulator))
         except Diverged as error:
             if not keep_collapsed:

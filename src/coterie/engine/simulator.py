@@ -40,7 +40,7 @@ from coterie.engine.arguments import (
     check_training,
 )
 from coterie.engine.check import check
-from coterie.engine.evaluate import Scores, evaluate, to_device
+from coterie.engine.evaluate import Scores, evaluate
 from coterie.engine.exchange import exchange_of
 from coterie.engine.exchange.base import Accounts
 from coterie.engine.roll import Roll
@@ -67,7 +67,8 @@ class Simulator:
     """A method on a federation: `advance` runs rounds, `evaluate` looks at all clients.
 
     `simulate` and `run` drive it. `absent` says who drops out of a round: rounds then go on without
-    these clients, as a deployed hub does; they neither work nor hear nor send.
+    these clients, as a deployed hub does; they neither work nor hear nor send. `like` is a
+    simulator of the same federation and graph, whose data on the device it shares.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class Simulator:
         channel: Channel | str = PLAIN,
         attack: Attack | None = None,
         absent: Absent | None = None,
+        like: Simulator | None = None,
     ) -> None:
         asked, federation, model = as_method(method), as_federation(federation), as_model(model)
         training, graph, attack = as_training(training), as_graph(graph), as_attack(attack)
@@ -101,8 +103,7 @@ class Simulator:
         self.exchange = exchange_of(asked)
         self.pooled = isinstance(asked, PooledMethod)
         n = self.federation.clients
-        cohort = training.cohort_size(self.federation)
-        check(asked, channel, cohort, n)
+        check(asked, channel, cohort := training.cohort_size(self.federation), n)
         check_rounds(asked, training.rounds)
         peers = isinstance(asked, GraphMethod) and not asked.hub_between
         self.absent = absent if self.exchange.sends and not peers else None
@@ -110,6 +111,8 @@ class Simulator:
         if isinstance(asked, GraphMethod):
             self.graph = (complete(n) if graph is None else graph).check_size(n)
         with self.precision():
+            fresh = lambda: prepare.on_device(self.federation, training, self.graph)
+            self.there: prepare.OnDevice = fresh() if like is None else like.there
             self._prepare(asked, channel, cohort, folder)
 
     @contextlib.contextmanager
@@ -120,25 +123,22 @@ class Simulator:
     def _prepare(self, asked: Method, channel: Channel, cohort: int, folder: Path | None) -> None:
         fed, options = self.federation, self.training
         dtype = jnp.dtype(options.precision)
-        key = role_key(self.seed, Role.INIT)
-        self.template = self.model.vector(key).map(lambda leaf: leaf.astype(dtype))
+        first = self.model.vector(role_key(self.seed, Role.INIT), fed.input_shape)
+        self.template = first.map(lambda leaf: leaf.astype(dtype))
         method = asked.bind(self.template, role_key(self.seed, Role.PROJECTION), fed.shape)
         self.spec = prepare.spec_of(method, self.model, fed, options, cohort)
         self.malicious = prepare.malicious(self.attack, fed, self.seed)
-        held = to_device(fed.train, dtype)
         l2 = jnp.asarray(self.model.l2, dtype)
-        data = prepare.data_of(held, l2, options.batch_schedule, pooled=self.pooled)
+        data = prepare.data_of(self.there.train, l2, options.batch_schedule, pooled=self.pooled)
         threat, lying_y = prepare.threat(self.attack, self.malicious, fed, self.seed)
         data = data._replace(lying_y=lying_y)
-        graph = prepare.coupled(self.graph, dtype)
-        self.setting = Setting(method, channel, threat, data, graph, self.seed)
-        self.t = 0
+        self.setting = Setting(method, channel, threat, data, self.there.graph, self.seed)
+        self.splits, self.t = self.there.splits, 0
         now = self.now()
         self.hub_state = self.exchange.open_hub(now, self.template)
         row = self.exchange.open_client(now, self.hub_state, self.template)
-        path = folder / "store.scratch" if folder is not None else None
+        path = None if folder is None else folder / "store.scratch"
         self.store = make_store(options.store, fed.clients, row, path)
-        self.splits = prepare.held_splits(fed, dtype, train=held if options.train_metrics else None)
         self.ledger = Ledger(fed.clients)
         self.unsent = 0
         """Messages with NaN or infinity so far, which counted as not sent (malicious clients'
@@ -386,7 +386,7 @@ class Simulator:
         now = self.now()
         broadcast = self.exchange.speak(now, self.hub_state)
         heard = self.exchange.hear(now, self.hub_state, broadcast, client, row)
-        models: dict[str, Vector] = self.method.models(
+        models: dict[str, Vector] = self.method.predictors(
             heard.received, row.method_state, now.objective(client)
         )
         return models

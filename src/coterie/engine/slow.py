@@ -148,7 +148,7 @@ class Slow:
     def _prepare(self, asked: Method, model: Model) -> None:
         fed, options = self.federation, self.training
         self.dtype = jnp.dtype(options.precision)
-        init = model.vector(role_key(self.seed, Role.INIT))
+        init = model.vector(role_key(self.seed, Role.INIT), fed.input_shape)
         self.template = init.map(lambda leaf: leaf.astype(self.dtype))
         key = role_key(self.seed, Role.PROJECTION)
         bound: Any = asked.bind(self.template, key, fed.shape)
@@ -240,7 +240,7 @@ class Slow:
                 out = Outgoing(self.method.broadcast(self.hub, client), key=key, t=self.t)
                 received = wire.peek(out)
             objective = self._objective(client, self.y)
-            models = self.method.models(received, self.method_states[client], objective)
+            models = self.method.predictors(received, self.method_states[client], objective)
             return {view: v.map(np.asarray) for view, v in models.items()}
 
     def all_models(self, view: str | None = None) -> Vector:

@@ -4,7 +4,7 @@ compared.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -125,3 +125,26 @@ class Training(Options):
                 f"training.cohort is {self.cohort}, but must be at most {n}, the number of clients."
             )
         return self.cohort or n
+
+
+class TrainingOptions(TypedDict, total=False):
+    """The options of `Training` as keyword arguments, for editors and type checkers."""
+
+    rounds: int
+    cohort: int | None
+    fraction: float | None
+    batch_size: int
+    sampling: str
+    batch_schedule: Number | None
+    eval_every: int
+    seed: int
+    precision: str
+    store: str
+    clients_at_once: int | None
+    eval_at_once: int
+    held_out: int
+    adapt_rounds: int
+    train_metrics: bool
+    checkpoint_every: int | None
+    keep: str
+    patience: int | None

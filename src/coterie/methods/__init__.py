@@ -6,6 +6,7 @@ from coterie.methods.apfl import APFL
 from coterie.methods.base import METHODS, Method, get_method, method
 from coterie.methods.ditto import Ditto
 from coterie.methods.fedavg import FedAvg
+from coterie.methods.fedbn import FedBN
 from coterie.methods.fedprox import FedProx
 from coterie.methods.fedrep import FedPer, FedRep
 from coterie.methods.fedu import DFedU, FedU
@@ -30,6 +31,7 @@ __all__ = [
     "DFedU",
     "Ditto",
     "FedAvg",
+    "FedBN",
     "FedPer",
     "FedProx",
     "FedRep",

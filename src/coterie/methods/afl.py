@@ -9,18 +9,21 @@ import jax.numpy as jnp
 
 from coterie.core.options import hidden, option
 from coterie.core.schedule import Number, at
+from coterie.core.search import Log
 from coterie.core.vector import Vector
 from coterie.data.shape import ProblemShape
 from coterie.methods.base import Step, method
 from coterie.methods.sgd import LocalSGD
-from coterie.methods.star import Averaging, Cohort, beta_mix
+from coterie.methods.star import Averaging, Cohort
 from coterie.models.objective import Objective
 
 
 class AFLHubState(NamedTuple):
-    """The model, and the weight of every client, by its number."""
+    """The model (with a server optimiser's state, where there is one), and the weight of every
+    client, by its number.
+    """
 
-    model: Vector
+    model: Any
     weights: Any
 
 
@@ -77,7 +80,9 @@ class AFL(Averaging, LocalSGD):
 
     views: ClassVar[tuple[str, ...]] = ("global",)
 
-    weight_lr: Number = option(0.1, "step size of the weights", symbol="γ_λ", low=0)
+    weight_lr: Number = option(
+        0.1, "step size of the weights", symbol="γ_λ", low=0, search=Log(0.003, 1)
+    )
     weighting: str = option("uniform", "(fixed: clients count by λ)", choices=("uniform",))
     clients: Any = hidden()
 
@@ -85,14 +90,20 @@ class AFL(Averaging, LocalSGD):
         return dataclasses.replace(self, clients=shape.clients)
 
     def hub_init(self, template: Vector) -> AFLHubState:
-        return AFLHubState(template, jnp.full(self.clients, 1 / self.clients, template.dtype))
+        weights = jnp.full(self.clients, 1 / self.clients, template.dtype)
+        return AFLHubState(self.steered(template), weights)
 
     def broadcast(self, hub: AFLHubState, client: Any) -> Vector:
-        return hub.model
+        model: Vector = self.current(hub.model)
+        return model
+
+    def client_init(self, template: Vector) -> Any:
+        return self.opened(template)
 
     def local(self, received: Vector, state: Any, objective: Objective) -> Step:
-        w, gradients = self.sgd(received, objective)
-        return Step(Message(w, objective.loss(received, objective.batch(0))), (), gradients)
+        w, kept = self.descend(received, state, objective)
+        loss = objective.loss(received, objective.batch(0))
+        return Step(Message(w, loss), kept, self.steps(objective))
 
     def reference(self, received: Vector, message: Message) -> Message:
         return Message(received, jnp.zeros_like(message.loss))
@@ -100,9 +111,8 @@ class AFL(Averaging, LocalSGD):
     def merge(self, hub: AFLHubState, messages: Message, cohort: Cohort, t: Any) -> AFLHubState:
         weights = hub.weights[cohort.ids]
         counted = cohort._replace(weights=jnp.where(jnp.sum(weights) > 0, weights, 1))
-        model = beta_mix(
-            hub.model, self.aggregate(hub.model, messages.model, counted, t), at(self.beta, t)
-        )
+        mean = self.aggregate(self.current(hub.model), messages.model, counted, t)
+        model = self.next(hub.model, mean, t)
         losses = jnp.zeros_like(hub.weights).at[cohort.ids].set(messages.loss)
         return AFLHubState(model, onto_simplex(hub.weights + at(self.weight_lr, t) * losses))
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from coterie.core.options import option
 from coterie.core.schedule import Number, at
+from coterie.core.search import Span
 from coterie.core.vector import Vector
 from coterie.methods.base import Step, Work, method
 from coterie.methods.sgd import LocalSGD
@@ -17,10 +18,14 @@ from coterie.models.objective import Objective
 
 
 class APFLState(NamedTuple):
-    """What a client keeps: v_k, and its own α_k when that is learnt."""
+    """What a client keeps: v_k, its own α_k when that is learnt, and its optimiser's states (()
+    where they are fresh every round) of w and of v_k.
+    """
 
     v: Vector
     alpha: Any
+    shared: Any = ()
+    personal: Any = ()
 
 
 def mix(alpha: Any, v: Vector, w: Vector) -> Vector:
@@ -65,7 +70,9 @@ class APFL(Averaging, LocalSGD):
     gradients, at w and at v̄, and both are counted. α = 0 predicts with FedAvg's model, α = 1 with
     Local's. While v_k = w the derivative of α is 0, so the first step of all never moves α. The
     published code (FedTorch) differs: it steps w first and takes v's gradient at the new w, and it
-    moves α in the first step of a round only, with 0.02·α added to its derivative.
+    moves α in the first step of a round only, with 0.02·α added to its derivative. An `optimizer`
+    takes the steps of w and of v_k, each with a state of its own; α_k has gradient steps in any
+    case.
     """
 
     views: ClassVar[tuple[str, ...]] = ("personal", "global")
@@ -76,6 +83,7 @@ class APFL(Averaging, LocalSGD):
         symbol="α",
         low=0,
         high=1,
+        search=Span(0.1, 0.9),
     )
     adapt: bool = option(False, "every client learns its own α by gradient steps")
     weighting: str = option(
@@ -84,12 +92,15 @@ class APFL(Averaging, LocalSGD):
         choices=("uniform", "samples"),
     )
 
-    def hub_init(self, template: Vector) -> Vector:
-        return template
+    def hub_init(self, template: Vector) -> Any:
+        return self.steered(template)
 
     def client_init(self, template: Vector) -> APFLState:
         return APFLState(
-            template, jnp.asarray(at(self.alpha, 0), template.dtype) if self.adapt else None
+            template,
+            jnp.asarray(at(self.alpha, 0), template.dtype) if self.adapt else None,
+            self.opened(template),
+            self.opened(template),
         )
 
     def local(self, received: Vector, state: APFLState, objective: Objective) -> Step:
@@ -97,16 +108,25 @@ class APFL(Averaging, LocalSGD):
         steps = self.steps(objective)
 
         def step(i: Any, state: tuple[Vector, APFLState]) -> tuple[Vector, APFLState]:
-            w, (v, own) = state
+            w, (v, own, shared, personal) = state
             alpha = self.weight(own, objective.t)
             batch = objective.batch(i)
             mixed = objective.gradient(mix(alpha, v, w), batch)
             if self.adapt:
                 own = jnp.clip(alpha - lr * inner_product(v - w, mixed), 0.0, 1.0)
-            return w - lr * objective.gradient(w, batch), APFLState(v - lr * alpha * mixed, own)
+            if self.rule is None:
+                v = v - lr * alpha * mixed
+            else:
+                v, personal = self.step(v, alpha * mixed, personal, lr)
+            w, shared = self.step(w, objective.gradient(w, batch), shared, lr)
+            return w, APFLState(v, own, shared, personal)
 
-        w, state = jax.lax.fori_loop(0, steps, step, (received, state))
-        return Step(w, state, 2 * steps)
+        begin = state._replace(
+            shared=self.begun(state.shared, received), personal=self.begun(state.personal, state.v)
+        )
+        w, after = jax.lax.fori_loop(0, steps, step, (received, begin))
+        kept = after._replace(shared=self.ended(after.shared), personal=self.ended(after.personal))
+        return Step(w, kept, 2 * steps)
 
     def weight(self, own: Any, t: Any) -> Any:
         """α of this client in round t."""
@@ -119,5 +139,7 @@ class APFL(Averaging, LocalSGD):
         }
 
     def work(self) -> Work:
-        steps, epochs, lr, trains = super().work()
-        return Work(2 * steps if steps else None, 2 * epochs if epochs else None, lr, trains)
+        work = super().work()
+        return work._replace(
+            steps=work.steps and 2 * work.steps, epochs=work.epochs and 2 * work.epochs
+        )

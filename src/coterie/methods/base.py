@@ -50,6 +50,8 @@ class Work(NamedTuple):
     lr: Any
     """None: the method has no step size that Local could take over."""
     trains: str
+    optimizer: Any = None
+    optimizer_state: str = "fresh"
 
 
 class Condition(NamedTuple):
@@ -101,6 +103,13 @@ class Method(Options):
         `objective` gives training data to methods that adapt.
         """
         raise NotImplementedError
+
+    def predictors(self, received: Any, state: Any, objective: Objective) -> dict[str, Vector]:
+        """`models` as they predict: those with statistics (batch normalisation) have the client's
+        own.
+        """
+        models = self.models(received, state, objective)
+        return {view: objective.fitted(model) for view, model in models.items()}
 
     def work(self) -> Work:
         """The gradient work per client and round."""

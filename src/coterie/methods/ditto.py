@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from coterie.core.options import option
 from coterie.core.schedule import Number, at
+from coterie.core.search import STEP, Log
 from coterie.core.vector import Vector
 from coterie.methods.base import Condition, Step, Work, method
 from coterie.methods.conditions import rate
 from coterie.methods.fedavg import FedAvg
-from coterie.methods.fedprox import held_sgd
+from coterie.methods.fedprox import held
 from coterie.models.objective import Objective
+
+
+class DittoState(NamedTuple):
+    """What a client keeps: x_k, and its optimiser's states (() where they are fresh every round) of
+    the global and of the personal task.
+    """
+
+    x: Vector
+    shared: Any = ()
+    personal: Any = ()
 
 
 @method(
@@ -51,9 +62,11 @@ class Ditto(FedAvg):
 
     views: ClassVar[tuple[str, ...]] = ("personal", "global")
 
-    lam: Number = option(1.0, "how strongly x_k is held to w", symbol="λ", low=0)
-    lr: Number = option(0.05, "step size of the global task", symbol="μ", above=0)
-    personal_lr: Number = option(0.05, "step size of x_k", symbol="η", above=0)
+    lam: Number = option(
+        1.0, "how strongly x_k is held to w", symbol="λ", low=0, search=Log(0.01, 10)
+    )
+    lr: Number = option(0.05, "step size of the global task", symbol="μ", above=0, search=STEP)
+    personal_lr: Number = option(0.05, "step size of x_k", symbol="η", above=0, search=STEP)
     personal_steps: int | None = option(
         None,
         "steps on x_k per round, or epochs where local_epochs is given; nothing: as many as the"
@@ -66,29 +79,39 @@ class Ditto(FedAvg):
     def P(self) -> int:
         return self.personal_steps or self.R
 
-    def client_init(self, template: Vector) -> Vector:
-        return template
+    def client_init(self, template: Vector) -> DittoState:
+        return DittoState(template, self.opened(template), self.opened(template))
 
-    def local(self, received: Vector, state: Vector, objective: Objective) -> Step:
+    def local(self, received: Vector, state: DittoState, objective: Objective) -> Step:
         t = objective.t
-        w, gradients = self.sgd(received, objective)
+        w, shared = self.descend(received, state.shared, objective)
         steps = self.P * objective.steps_per_epoch if self.local_epochs else self.P
-        x = held_sgd(state, received, at(self.lam, t), at(self.personal_lr, t), steps, objective)
-        return Step(w, x, gradients + steps)
+        gradient = held(received, at(self.lam, t), objective)
+        x, personal = self.descend(
+            state.x, state.personal, objective, gradient, lr=at(self.personal_lr, t), last=steps
+        )
+        return Step(w, DittoState(x, shared, personal), self.steps(objective) + steps)
 
-    def models(self, received: Vector, state: Vector, objective: Objective) -> dict[str, Vector]:
-        return {"personal": state, "global": received}
+    def models(
+        self, received: Vector, state: DittoState, objective: Objective
+    ) -> dict[str, Vector]:
+        return {"personal": state.x, "global": received}
 
     def work(self) -> Work:
         total = self.R + self.P
-        return Work(
-            None if self.local_epochs else total,
-            total if self.local_epochs else None,
-            self.personal_lr,
-            "sampled",
+        return (
+            super()
+            .work()
+            ._replace(
+                steps=None if self.local_epochs else total,
+                epochs=total if self.local_epochs else None,
+                lr=self.personal_lr,
+            )
         )
 
     def conditions(self, template: Vector, laplacian_norm: float) -> list[Condition]:
+        if self.optimizer is not None:  # the condition is one on plain steps
+            return []
         return [
             Condition(
                 "personal_lr·λ (stability of the personal steps)",

@@ -44,12 +44,15 @@ class FedAvg(Averaging, LocalSGD):
         choices=("uniform", "samples"),
     )
 
-    def hub_init(self, template: Vector) -> Vector:
-        return template
+    def hub_init(self, template: Vector) -> Any:
+        return self.steered(template)
+
+    def client_init(self, template: Vector) -> Any:
+        return self.opened(template)
 
     def local(self, received: Vector, state: Any, objective: Objective) -> Step:
-        w, gradients = self.sgd(received, objective)
-        return Step(w, (), gradients)
+        w, kept = self.descend(received, state, objective)
+        return Step(w, kept, self.steps(objective))
 
     def models(self, received: Vector, state: Any, objective: Objective) -> dict[str, Vector]:
         return {"global": received}

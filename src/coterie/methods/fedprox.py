@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
-
-import jax
 
 from coterie.core.options import option
 from coterie.core.schedule import Number, at
+from coterie.core.search import STEP, Log
 from coterie.core.vector import Vector
 from coterie.methods.base import Condition, Step, method
 from coterie.methods.conditions import rate
@@ -15,18 +15,9 @@ from coterie.methods.fedavg import FedAvg
 from coterie.models.objective import Objective
 
 
-def held_sgd(
-    x: Vector, w: Vector, strength: Any, lr: Any, steps: Any, objective: Objective
-) -> Vector:
-    """x ← x − lr(∇f̃(x) + strength·(x − w)) on batches 0 … steps−1.
-
-    That is SGD on f + (strength/2)‖x − w‖².
-    """
-
-    def step(i: Any, x: Vector) -> Vector:
-        return x - lr * (objective.gradient(x, objective.batch(i)) + strength * (x - w))
-
-    return jax.lax.fori_loop(0, steps, step, x)
+def held(w: Vector, strength: Any, objective: Objective) -> Callable[[Vector, Any], Vector]:
+    """The gradient of f + (strength/2)‖x − w‖² on the batch of step i."""
+    return lambda x, i: objective.gradient(x, objective.batch(i)) + strength * (x - w)
 
 
 @method(
@@ -58,21 +49,23 @@ class FedProx(FedAvg):
     the samples count in the mean, as in FedAvg. With μ = 0 it is FedAvg.
     """
 
-    lr: Number = option(0.05, "step size of local SGD", symbol="η", above=0)
+    lr: Number = option(0.05, "step size of local SGD", symbol="η", above=0, search=STEP)
     prox: Number = option(
-        0.1, "how strongly the local model is held to the received one", symbol="μ", low=0
+        0.1,
+        "how strongly the local model is held to the received one",
+        symbol="μ",
+        low=0,
+        search=Log(0.001, 10),
     )
 
     def local(self, received: Vector, state: Any, objective: Objective) -> Step:
-        t = objective.t
-        steps = self.steps(objective)
-        return Step(
-            held_sgd(received, received, at(self.prox, t), at(self.lr, t), steps, objective),
-            (),
-            steps,
-        )
+        gradient = held(received, at(self.prox, objective.t), objective)
+        w, kept = self.descend(received, state, objective, gradient)
+        return Step(w, kept, self.steps(objective))
 
     def conditions(self, template: Vector, laplacian_norm: float) -> list[Condition]:
+        if self.optimizer is not None:  # the condition is one on plain steps
+            return []
         return [
             Condition(
                 "lr·prox (stability of the local steps)",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import jax
+from typing import Any, NamedTuple
 
 from coterie.core.options import option
 from coterie.core.schedule import Number, at
@@ -42,9 +42,15 @@ class FedPer(SplitModel):
     personal; a model with a single array is shared as a whole, which is FedAvg.
     """
 
-    def local(self, received: Vector, state: Vector, objective: Objective) -> Step:
-        x, gradients = self.sgd(join(received, state), objective)
-        return Step(like(received, x), like(state, x), gradients)
+
+class FedRepState(NamedTuple):
+    """What a client keeps: its head, and its optimiser's states (() where they are fresh every
+    round) of the head and of the representation.
+    """
+
+    x: Vector
+    head: Any = ()
+    body: Any = ()
 
 
 @method(
@@ -97,29 +103,34 @@ class FedRep(SplitModel):
         choices=("uniform", "samples"),
     )
 
-    def local(self, received: Vector, state: Vector, objective: Objective) -> Step:
-        lr = at(self.lr, objective.t)
-        head_lr = lr if self.head_lr is None else at(self.head_lr, objective.t)
+    def client_init(self, template: Vector) -> FedRepState:  # type: ignore[override]
+        body, head = self.parts(template)
+        return FedRepState(head, self.opened(head), self.opened(body))
+
+    def local(self, received: Vector, state: Any, objective: Objective) -> Step:
+        head_lr = at(self.lr if self.head_lr is None else self.head_lr, objective.t)
         unit = objective.steps_per_epoch if self.local_epochs else 1
         first, total = self.head_steps * unit, (self.head_steps + self.R) * unit
 
-        def head_step(i: int, head: Vector) -> Vector:
-            return head - head_lr * like(
-                head, objective.gradient(join(received, head), objective.batch(i))
-            )
+        def along_head(head: Vector, i: Any) -> Vector:
+            return like(head, objective.gradient(join(received, head), objective.batch(i)))
 
-        head = jax.lax.fori_loop(0, first, head_step, state)
+        head, kept_head = self.descend(
+            state.x, state.head, objective, along_head, lr=head_lr, last=first
+        )
 
-        def body_step(i: int, body: Vector) -> Vector:
-            return body - lr * like(body, objective.gradient(join(body, head), objective.batch(i)))
+        def along_body(body: Vector, i: Any) -> Vector:
+            return like(body, objective.gradient(join(body, head), objective.batch(i)))
 
-        return Step(jax.lax.fori_loop(first, total, body_step, received), head, total)
+        body, kept_body = self.descend(
+            received, state.body, objective, along_body, first=first, last=total
+        )
+        return Step(body, FedRepState(head, kept_head, kept_body), total)
 
     def work(self) -> Work:
-        count = self.head_steps + self.R
-        return Work(
-            None if self.local_epochs else count,
-            count if self.local_epochs else None,
-            self.lr,
-            "sampled",
+        count, epochs = self.head_steps + self.R, self.local_epochs is not None
+        return (
+            super()
+            .work()
+            ._replace(steps=None if epochs else count, epochs=count if epochs else None)
         )

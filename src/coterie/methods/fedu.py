@@ -7,12 +7,13 @@ from typing import Any, ClassVar
 
 from coterie.core.options import option
 from coterie.core.schedule import Number, at
+from coterie.core.search import Log
 from coterie.core.vector import Vector
 from coterie.coupling import merges, penalty
 from coterie.methods.base import Condition, Step, method
 from coterie.methods.conditions import rate
 from coterie.methods.graph import GraphMethod
-from coterie.methods.sgd import LocalSGD
+from coterie.methods.sgd import LocalSGD, Trained
 from coterie.models.objective import Objective
 
 PAPER = (
@@ -25,11 +26,16 @@ PAPER = (
 class Laplacian(GraphMethod, LocalSGD):
     """Shared by methods over a client graph: local SGD, then a step towards (or along) the
     neighbours' messages.
+
+    With an `optimizer`, μ̃ = μR is no longer the length of time that R local steps go along the
+    gradient. Adam moves a coordinate by about μ in a step, whatever the gradient's size, so the
+    pull's weight relative to the local steps depends on the gradients' scale. `mix_lr` sets μ̃ by
+    itself.
     """
 
     strength: ClassVar[str] = "eta"
 
-    eta: Number = option(0.01, "strength of the coupling", symbol="η", low=0)
+    eta: Number = option(0.01, "strength of the coupling", symbol="η", low=0, search=Log(1e-4, 0.3))
     mix_lr: Number | None = option(
         None,
         "step of the mixing; nothing: μR as in the paper, R as given in steps or epochs",
@@ -54,15 +60,15 @@ class Laplacian(GraphMethod, LocalSGD):
         step = at(self.lr, t) * self.R if self.mix_lr is None else at(self.mix_lr, t)
         return step * at(self.eta, t)
 
-    def client_init(self, template: Vector) -> Vector:
-        return template
+    def client_init(self, template: Vector) -> Trained:
+        return Trained(template, self.opened(template))
 
-    def local(self, received: Any, state: Vector, objective: Objective) -> Step:
-        x, gradients = self.sgd(state, objective)
-        return Step(self.message(x), x, gradients)
+    def local(self, received: Any, state: Trained, objective: Objective) -> Step:
+        trained = Trained(*self.descend(*state, objective))
+        return Step(self.message(trained), trained, self.steps(objective))
 
-    def message(self, state: Vector) -> Any:
-        return state
+    def message(self, state: Trained) -> Any:
+        return state.x
 
     def pull(self, own: Any, messages: Any, weights: Any) -> Any:
         if self.mixing == "sum":
@@ -98,19 +104,18 @@ class Laplacian(GraphMethod, LocalSGD):
     def pulls_linearly(self) -> bool:
         return self.exponent == 2 and self.mixing == "sum"
 
-    def absorb(self, state: Vector, pull: Any, t: Any) -> Vector:
-        return state - self.mixing_step(t) * pull
+    def absorb(self, state: Trained, pull: Any, t: Any) -> Trained:
+        return state._replace(x=state.x - self.mixing_step(t) * pull)
 
     def moved(self, message: Any, pull: Any, t: Any) -> Any:
         return message - self.mixing_step(t) * pull
 
-    def join(self, template: Vector, messages: Any, weights: Any) -> Vector:
+    def join(self, template: Vector, messages: Any, weights: Any) -> Trained:
         """The neighbours' mean."""
-        mean: Vector = merges.weighted_mean(messages, weights)
-        return mean
+        return Trained(merges.weighted_mean(messages, weights), self.opened(template))
 
-    def models(self, received: Any, state: Vector, objective: Objective) -> dict[str, Vector]:
-        return {"personal": state}
+    def models(self, received: Any, state: Trained, objective: Objective) -> dict[str, Vector]:
+        return {"personal": state.x}
 
     def stiffness(self, template: Vector) -> float:
         """By how much the penalty's gradient can grow per unit of difference, relative to ½‖·‖²."""
@@ -150,7 +155,10 @@ class FedU(Laplacian):
     (`neighbours = "sampled"`). The update is simultaneous; the published code does it in place,
     client after client, takes β/2 times the step (β an option of its own), and counts R in epochs
     (`local_epochs`). The gradient of the paper's (3) is twice the step taken here: we follow the
-    update. The mixing step is stable while μ̃ η ‖L‖ < 2.
+    update. The mixing step is stable while μ̃ η ‖L‖ < 2. With an `optimizer` the pull stays
+    μ̃ η with μ̃ = μR, but the local steps are no longer μ times a gradient: Adam moves a coordinate
+    by about μ in a step whatever the gradient's size, so η means something else. `mix_lr` sets μ̃ by
+    itself.
     """
 
     neighbours: str = option(

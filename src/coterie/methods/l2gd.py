@@ -11,11 +11,12 @@ import jax.numpy as jnp
 from coterie.core.errors import InvalidInput
 from coterie.core.options import hidden, option
 from coterie.core.schedule import Number, at
+from coterie.core.search import Log
 from coterie.core.vector import Vector
 from coterie.data.shape import ProblemShape
 from coterie.methods.base import Condition, Step, method
 from coterie.methods.conditions import rate
-from coterie.methods.sgd import LocalSGD
+from coterie.methods.sgd import LocalSGD, Trained
 from coterie.methods.star import Averaging
 from coterie.models.objective import Objective
 
@@ -57,12 +58,15 @@ class L2GD(Averaging, LocalSGD):
     mean), and a client is pulled when it hears from the hub next. "personal" is x_k after that
     pull. With R fixed and all clients, these are the rounds of FedU on the complete graph with
     weights 1/N and η = λ; like there, the limit is off the solution by O(μ). Stable while μRλ < 2.
+    An `optimizer` takes the local steps; the pull stays μRλ.
     """
 
     strength: ClassVar[str] = "lam"
     begins_from_received: ClassVar[bool] = False  # it sends x_k, its own
 
-    lam: Number = option(0.1, "how strongly x_k is pulled to the mean", symbol="λ", low=0)
+    lam: Number = option(
+        0.1, "how strongly x_k is pulled to the mean", symbol="λ", low=0, search=Log(0.01, 10)
+    )
     coin: bool = option(
         False,
         "draw the number of local steps of each round as the paper does; local_steps is then its"
@@ -80,11 +84,11 @@ class L2GD(Averaging, LocalSGD):
     def bind(self, template: Vector, key: Any, shape: ProblemShape) -> Self:
         return dataclasses.replace(self, key=key) if self.coin else self
 
-    def hub_init(self, template: Vector) -> Vector:
-        return template
+    def hub_init(self, template: Vector) -> Any:
+        return self.steered(template)
 
-    def client_init(self, template: Vector) -> Vector:
-        return template
+    def client_init(self, template: Vector) -> Trained:
+        return Trained(template, self.opened(template))
 
     def pulled(self, x: Vector, mean: Vector, objective: Objective) -> Vector:
         """x − μRλ (x − x̄)."""
@@ -92,20 +96,20 @@ class L2GD(Averaging, LocalSGD):
             x - mean
         )
 
-    def local(self, received: Vector, state: Vector, objective: Objective) -> Step:
-        lr, steps = at(self.lr, objective.t), self.steps(objective)
+    def local(self, received: Vector, state: Trained, objective: Objective) -> Step:
+        steps = self.steps(objective)
         if self.coin:
             # Tails before the first head: ⌊log U / log(1 − p)⌋, with 1 − p = R/(R + 1).
             u = jax.random.uniform(jax.random.fold_in(self.key, objective.t), minval=1e-9)
             steps = jnp.floor(
                 jnp.log(u) / jnp.log(self.local_steps / (self.local_steps + 1.0))
             ).astype(jnp.int32)
-        step = lambda i, x: x - lr * objective.gradient(x, objective.batch(i))
-        x = jax.lax.fori_loop(0, steps, step, self.pulled(state, received, objective))
-        return Step(x, x, steps)
+        begin = self.pulled(state.x, received, objective)
+        trained = Trained(*self.descend(begin, state.optimizer, objective, last=steps))
+        return Step(trained.x, trained, steps)
 
-    def models(self, received: Vector, state: Vector, objective: Objective) -> dict[str, Vector]:
-        return {"personal": self.pulled(state, received, objective)}
+    def models(self, received: Vector, state: Trained, objective: Objective) -> dict[str, Vector]:
+        return {"personal": self.pulled(state.x, received, objective)}
 
     def conditions(self, template: Vector, laplacian_norm: float) -> list[Condition]:
         value = rate(self.lr) * self.R * rate(self.lam)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from coterie.core.vector import Vector
-from coterie.methods.base import Step, method
-from coterie.methods.split import SplitModel, join, like
-from coterie.models.objective import Objective
+from coterie.methods.base import method
+from coterie.methods.split import SplitModel
 
 
 @method(
@@ -47,7 +45,3 @@ class LGFedAvg(SplitModel):
     """
 
     last_is_shared: ClassVar[bool] = True
-
-    def local(self, received: Vector, state: Vector, objective: Objective) -> Step:
-        x, gradients = self.sgd(join(received, state), objective)
-        return Step(like(received, x), like(state, x), gradients)

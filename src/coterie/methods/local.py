@@ -7,7 +7,7 @@ from typing import Any
 from coterie.core.options import option
 from coterie.core.vector import Vector
 from coterie.methods.base import Method, Step, Work, method
-from coterie.methods.sgd import LocalSGD
+from coterie.methods.sgd import LocalSGD, Trained
 from coterie.models.objective import Objective
 
 
@@ -24,24 +24,24 @@ class Local(LocalSGD):
     R             local_steps, or local_epochs
     ============  ============
 
-    In a comparison Local gets exactly the gradient steps, the step size and the participation
-    (`trains`) of the method it stands beside; the published lp-proj code gives its own method R·K
-    steps a round and Local one.
+    In a comparison Local gets exactly the gradient steps, the step size, the optimiser and the
+    participation (`trains`) of the method it stands beside; the published lp-proj code gives its
+    own method R·K steps a round and Local one.
     """
 
     trains: str = option(
         "sampled", "who trains in a round: the sampled clients or all", choices=("sampled", "all")
     )
 
-    def client_init(self, template: Vector) -> Vector:
-        return template
+    def client_init(self, template: Vector) -> Trained:
+        return Trained(template, self.opened(template))
 
-    def local(self, received: Any, state: Vector, objective: Objective) -> Step:
-        x, gradients = self.sgd(state, objective)
-        return Step((), x, gradients)
+    def local(self, received: Any, state: Trained, objective: Objective) -> Step:
+        trained = Trained(*self.descend(*state, objective))
+        return Step((), trained, self.steps(objective))
 
-    def models(self, received: Any, state: Vector, objective: Objective) -> dict[str, Vector]:
-        return {"personal": state}
+    def models(self, received: Any, state: Trained, objective: Objective) -> dict[str, Vector]:
+        return {"personal": state.x}
 
     @property
     def trains_all(self) -> bool:
@@ -52,7 +52,13 @@ class Local(LocalSGD):
 
 
 def equal_compute(other: Method) -> Local:
-    """Local with the gradient steps, step size and participation of another method."""
-    steps, epochs, lr, trains = other.work()
-    lr = Local().lr if lr is None else lr
-    return Local(lr=lr, local_steps=steps or 1, local_epochs=epochs, trains=trains)
+    """Local with the gradient steps, step size, optimiser and participation of another method."""
+    work = other.work()
+    return Local().replace(
+        lr=Local().lr if work.lr is None else work.lr,
+        local_steps=work.steps or 1,
+        local_epochs=work.epochs,
+        trains=work.trains,
+        optimizer=work.optimizer,
+        optimizer_state=work.optimizer_state,
+    )

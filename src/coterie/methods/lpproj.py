@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from coterie.core.options import option
 from coterie.core.schedule import Number, at
+from coterie.core.search import STEP, Log
 from coterie.core.vector import Vector
 from coterie.coupling import penalty
 from coterie.methods import inner
@@ -29,9 +30,11 @@ class LpProjBase(Subspace, Averaging):
     strength: ClassVar[str] = "lam"
 
     p: float = option(2.0, "exponent of the penalty", symbol="p", low=1, static=True)
-    lam: Number = option(1.0, "how strongly P x_k is held to w̃", symbol="λ", low=0)
-    lr: Number = option(0.1, "step size of w̃", symbol="η", above=0)
-    personal_lr: Number = option(0.05, "step size of x", above=0)
+    lam: Number = option(
+        1.0, "how strongly P x_k is held to w̃", symbol="λ", low=0, search=Log(0.01, 10)
+    )
+    lr: Number = option(0.1, "step size of w̃", symbol="η", above=0, search=STEP)
+    personal_lr: Number = option(0.05, "step size of x", above=0, search=STEP)
     local_rounds: int = option(5, "mini-batches (and steps of w̃) per round", symbol="R", low=1)
     inner_steps: int = option(
         20,
@@ -47,7 +50,7 @@ class LpProjBase(Subspace, Averaging):
     )
 
     def hub_init(self, template: Vector) -> Any:
-        return self.drawn(template)
+        return self.steered(self.drawn(template))
 
     def client_init(self, template: Vector) -> Vector:
         return template
@@ -91,7 +94,7 @@ class LpProjBase(Subspace, Averaging):
         return [
             Condition("personal_lr·λ·‖P‖² (stability of the inner steps)", stiff, 2.0),
             Condition("lr·λ (stability of the steps of w̃)", outer, 2.0),
-            hub_gain(self.beta, outer, self.local_rounds),
+            *([] if self.server_optimizer else [hub_gain(self.beta, outer, self.local_rounds)]),
         ]
 
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from coterie.core.errors import InvalidInput
 from coterie.core.files import read_arrays
 from coterie.core.options import hidden, option
+from coterie.core.search import Log
 from coterie.core.vector import Vector
 from coterie.data.shape import ProblemShape
 from coterie.methods import dual
@@ -105,9 +106,14 @@ class Mocha(StarMethod):
     addressed: ClassVar[bool] = True
     needs_exact: ClassVar[bool] = True
 
-    lam: float = option(0.1, "how strongly the models are coupled", symbol="λ", low=0)
+    lam: float = option(
+        0.1, "how strongly the models are coupled", symbol="λ", low=0, search=Log(0.001, 10)
+    )
     decay: float = option(
-        0.01, "weight of (decay/2)‖W‖²; λΩ + decay·I must be positive definite", low=0
+        0.01,
+        "weight of (decay/2)‖W‖²; λΩ + decay·I must be positive definite",
+        low=0,
+        search=Log(1e-4, 0.1),
     )
     omega: str = option(
         "mean",
@@ -210,6 +216,8 @@ class Mocha(StarMethod):
         return Received(hub.v.map(lambda v: jnp.tensordot(row, v, 1)), jnp.sum(jnp.abs(row)))
 
     def local(self, received: Received, state: MochaState, objective: Objective) -> Step:
+        if objective.learner.statistics is not None:
+            raise InvalidInput("mocha needs a linear model, but this one normalises by batches.")
         share, absent, order = jax.random.split(objective.private_key, 3)
         planned = self.local_epochs * objective.size
         done = jnp.ceil(

@@ -8,6 +8,7 @@ import jax
 
 from coterie.core.options import option
 from coterie.core.schedule import Number, at
+from coterie.core.search import Log
 from coterie.core.vector import Vector
 from coterie.methods.base import Step, Work, method
 from coterie.methods.sgd import LocalSGD
@@ -51,12 +52,15 @@ class PerFedAvg(Averaging, LocalSGD):
 
     "personal" is w after `adapt_steps` steps of size α on the client's TRAINING data (published
     code adapted on the test data that it then scored); "global" is w. The steps of an evaluation
-    belong to no round and are not billed.
+    belong to no round and are not billed. An `optimizer` takes the steps of size μ; those of size α
+    are gradient steps in any case.
     """
 
     views: ClassVar[tuple[str, ...]] = ("personal", "global")
 
-    adapt_lr: Number = option(0.05, "step size of the adaptation", symbol="α", low=0)
+    adapt_lr: Number = option(
+        0.05, "step size of the adaptation", symbol="α", low=0, search=Log(0.003, 1)
+    )
     adapt_steps: int = option(
         1, "steps of the adaptation when a client's model is asked for (1 in the paper)", low=1
     )
@@ -66,8 +70,8 @@ class PerFedAvg(Averaging, LocalSGD):
         choices=("first-order", "hessian-vector"),
     )
 
-    def hub_init(self, template: Vector) -> Vector:
-        return template
+    def hub_init(self, template: Vector) -> Any:
+        return self.steered(template)
 
     def meta_gradient(
         self, w: Vector, alpha: Any, objective: Objective, batches: tuple[Batch, Batch, Batch]
@@ -79,19 +83,20 @@ class PerFedAvg(Averaging, LocalSGD):
             return g
         return g - alpha * jax.jvp(lambda v: objective.gradient(v, batches[2]), (w,), (g,))[1]
 
+    def client_init(self, template: Vector) -> Any:
+        return self.opened(template)
+
     def local(self, received: Vector, state: Any, objective: Objective) -> Step:
-        t = objective.t
-        lr, alpha, batch = at(self.lr, t), at(self.adapt_lr, t), objective.batch
+        alpha, batch = at(self.adapt_lr, objective.t), objective.batch
         steps = self.steps(objective)
 
-        def step(r: Any, w: Vector) -> Vector:
-            return w - lr * self.meta_gradient(
+        def gradient(w: Vector, r: Any) -> Vector:
+            return self.meta_gradient(
                 w, alpha, objective, (batch(2 * r), batch(2 * r + 1), batch(2 * steps + r))
             )
 
-        return Step(
-            jax.lax.fori_loop(0, steps, step, received), (), steps * self.gradients_per_step
-        )
+        w, kept = self.descend(received, state, objective, gradient)
+        return Step(w, kept, steps * self.gradients_per_step)
 
     def models(self, received: Vector, state: Any, objective: Objective) -> dict[str, Vector]:
         alpha = at(self.adapt_lr, objective.t)
@@ -106,6 +111,7 @@ class PerFedAvg(Averaging, LocalSGD):
         return 2 if self.order == "first-order" else 3
 
     def work(self) -> Work:
-        steps, epochs, lr, trains = super().work()
-        each = self.gradients_per_step
-        return Work(steps and each * steps, epochs and each * epochs, lr, trains)
+        work, each = super().work(), self.gradients_per_step
+        return work._replace(
+            steps=work.steps and each * work.steps, epochs=work.epochs and each * work.epochs
+        )

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from coterie.core.options import option
 from coterie.core.schedule import Number, at
+from coterie.core.search import STEP, Log
 from coterie.core.vector import Vector
 from coterie.methods import inner
 from coterie.methods.base import Condition, Step, Work, method
@@ -63,9 +64,11 @@ class PFedMe(Averaging):
     strength: ClassVar[str] = "lam"
     renamed_values: ClassVar[dict[str, dict[str, str]]] = {"inner_start": {"memory": "last"}}
 
-    lam: Number = option(15.0, "how strongly θ_k is held to w", symbol="λ", low=0)
-    lr: Number = option(0.01, "step size of w", symbol="η", above=0)
-    personal_lr: Number = option(0.05, "step size of θ", above=0)
+    lam: Number = option(
+        15.0, "how strongly θ_k is held to w", symbol="λ", low=0, search=Log(0.1, 30)
+    )
+    lr: Number = option(0.01, "step size of w", symbol="η", above=0, search=STEP)
+    personal_lr: Number = option(0.05, "step size of θ", above=0, search=STEP)
     local_rounds: int = option(20, "mini-batches (and steps of w) per round", symbol="R", low=1)
     inner_steps: int = option(
         5,
@@ -95,8 +98,8 @@ class PFedMe(Averaging):
     def model_views(self) -> tuple[str, ...]:
         return ("personal", "global", "local") if self.keep_local else ("personal", "global")
 
-    def hub_init(self, template: Vector) -> Vector:
-        return template
+    def hub_init(self, template: Vector) -> Any:
+        return self.steered(template)
 
     def client_init(self, template: Vector) -> PFedMeState:
         return PFedMeState(template, template if self.keep_local else None)
@@ -152,5 +155,5 @@ class PFedMe(Averaging):
         return [
             Condition("personal_lr·λ (stability of the inner steps)", inner, 2.0),
             Condition("lr·λ (stability of the steps of w)", outer, 2.0),
-            hub_gain(self.beta, outer, self.local_rounds),
+            *([] if self.server_optimizer else [hub_gain(self.beta, outer, self.local_rounds)]),
         ]

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from coterie.core.options import option
 from coterie.core.vector import Vector
 from coterie.methods.base import PooledMethod, Step, method
-from coterie.methods.sgd import LocalSGD
+from coterie.methods.sgd import LocalSGD, Trained
 from coterie.models.objective import Objective
 
 
@@ -44,12 +44,12 @@ class Global(PooledMethod, LocalSGD):
     def batches(self, cohort: int) -> int:
         return 1 if self.batch == "single" else cohort
 
-    def hub_init(self, template: Vector) -> Vector:
-        return template
+    def hub_init(self, template: Vector) -> Trained:
+        return Trained(template, self.opened(template))
 
-    def local(self, received: Vector, state: Any, objective: Objective) -> Step:
-        w, gradients = self.sgd(received, objective)
-        return Step(w, (), gradients)
+    def local(self, received: Trained, state: Any, objective: Objective) -> Step:
+        trained = Trained(*self.descend(*received, objective))
+        return Step(trained, (), self.steps(objective))
 
-    def models(self, received: Vector, state: Any, objective: Objective) -> dict[str, Vector]:
-        return {"global": received}
+    def models(self, received: Trained, state: Any, objective: Objective) -> dict[str, Vector]:
+        return {"global": received.x}

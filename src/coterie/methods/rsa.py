@@ -9,9 +9,10 @@ import jax.numpy as jnp
 
 from coterie.core.options import option
 from coterie.core.schedule import Number, at
+from coterie.core.search import STEP, Log
 from coterie.core.vector import Vector
 from coterie.methods.base import Step, method
-from coterie.methods.sgd import LocalSGD
+from coterie.methods.sgd import LocalSGD, Trained
 from coterie.methods.star import Cohort, StarMethod
 from coterie.models.objective import Objective
 
@@ -70,8 +71,10 @@ class RSA(StarMethod, LocalSGD):
     views: ClassVar[tuple[str, ...]] = ("personal", "global")
     strength: ClassVar[str] = "lam"
 
-    lam: Number = option(0.05, "how strongly x_k and w are pulled together", symbol="λ", low=0)
-    hub_lr: Number = option(0.01, "step size of w", symbol="μ₀", above=0)
+    lam: Number = option(
+        0.05, "how strongly x_k and w are pulled together", symbol="λ", low=0, search=Log(0.001, 1)
+    )
+    hub_lr: Number = option(0.01, "step size of w", symbol="μ₀", above=0, search=STEP)
     hub_decay: Number = option(
         0.0, "strength of the hub's own regulariser (δ/2)‖w‖²", symbol="δ", low=0
     )
@@ -79,22 +82,21 @@ class RSA(StarMethod, LocalSGD):
     def hub_init(self, template: Vector) -> Vector:
         return template
 
-    def client_init(self, template: Vector) -> Vector:
-        return template
+    def client_init(self, template: Vector) -> Trained:
+        return Trained(template, self.opened(template))
 
-    def local(self, received: Vector, state: Vector, objective: Objective) -> Step:
-        lr, lam = at(self.lr, objective.t), at(self.lam, objective.t)
-        steps = self.steps(objective)
+    def local(self, received: Vector, state: Trained, objective: Objective) -> Step:
+        lam = at(self.lam, objective.t)
 
-        def step(i: Any, x: Vector) -> Vector:
-            return x - lr * (objective.gradient(x, objective.batch(i)) + lam * sign(x, received))
+        def gradient(x: Vector, i: Any) -> Vector:
+            return objective.gradient(x, objective.batch(i)) + lam * sign(x, received)
 
-        x = jax.lax.fori_loop(0, steps, step, state)
-        return Step(x, x, steps)
+        trained = Trained(*self.descend(*state, objective, gradient))
+        return Step(trained.x, trained, self.steps(objective))
 
     def merge(self, hub: Vector, messages: Vector, cohort: Cohort, t: Any) -> Vector:
         pull = jax.vmap(lambda x: sign(hub, x))(messages).map(lambda leaf: leaf.sum(0))
         return hub - at(self.hub_lr, t) * (at(self.hub_decay, t) * hub + at(self.lam, t) * pull)
 
-    def models(self, received: Vector, state: Vector, objective: Objective) -> dict[str, Vector]:
-        return {"personal": state, "global": received}
+    def models(self, received: Vector, state: Trained, objective: Objective) -> dict[str, Vector]:
+        return {"personal": state.x, "global": received}

@@ -14,14 +14,23 @@ from coterie.core.vector import Vector
 from coterie.data.shape import ProblemShape
 from coterie.methods.base import Step, method
 from coterie.methods.sgd import LocalSGD
-from coterie.methods.star import Averaging, Cohort, beta_mix
+from coterie.methods.star import Averaging, Cohort
 from coterie.models.objective import Objective
 
 
-class Pair(NamedTuple):
-    """What is sent both ways: down x and c, up y_k and the change of c_k."""
+class ScaffoldState(NamedTuple):
+    """What a client keeps: c_k, and its optimiser's state (() where that is fresh every round)."""
 
-    model: Vector
+    control: Vector
+    optimizer: Any = ()
+
+
+class Pair(NamedTuple):
+    """What is sent both ways: down x and c, up y_k and the change of c_k. The hub keeps x and c (x
+    with a server optimiser's state, where there is one).
+    """
+
+    model: Any
     control: Vector
 
 
@@ -58,6 +67,10 @@ class Scaffold(Averaging, LocalSGD):
     of the first local step, where it is needed anyway, so both options cost R gradients; the paper
     makes another pass over the data for it. A robust `merging` is applied to y_k and the change of
     c_k together.
+
+    With an `optimizer` the correction goes into the gradient, before the optimiser. How far the
+    client went then says nothing of gradients any more, so option II takes what it stands for: the
+    mean of the R gradients, which it equals for plain steps.
     """
 
     views: ClassVar[tuple[str, ...]] = ("global",)
@@ -73,38 +86,47 @@ class Scaffold(Averaging, LocalSGD):
         return dataclasses.replace(self, clients=shape.clients)
 
     def hub_init(self, template: Vector) -> Pair:
-        return Pair(template, template.map(jnp.zeros_like))
+        return Pair(self.steered(template), template.map(jnp.zeros_like))
 
-    def client_init(self, template: Vector) -> Vector:
-        return template.map(jnp.zeros_like)
+    def broadcast(self, hub: Pair, client: Any) -> Pair:
+        return Pair(self.current(hub.model), hub.control)
 
-    def local(self, received: Pair, state: Vector, objective: Objective) -> Step:
+    def client_init(self, template: Vector) -> ScaffoldState:
+        return ScaffoldState(template.map(jnp.zeros_like), self.opened(template))
+
+    def local(self, received: Pair, state: ScaffoldState, objective: Objective) -> Step:
         (x, c), lr = received, at(self.lr, objective.t)
-        correction = c - state
-        steps = self.steps(objective)
+        correction = c - state.control
+        steps, plain = self.steps(objective), self.rule is None
+        first = self.begun(state.optimizer, x)
 
-        def step(i: Any, y: Vector) -> Vector:
-            return y - lr * (objective.gradient(y, objective.batch(i)) + correction)
+        def step(i: Any, now: Any) -> Any:
+            y, total, kept = now
+            g = objective.gradient(y, objective.batch(i))
+            y, kept = self.step(y, g + correction, kept, lr)
+            return y, total if plain else total + g, kept
 
         if self.control == "gradient":
             control = objective.gradient(x, objective.batch(0))
-            y = jax.lax.fori_loop(1, steps, step, x - lr * (control + correction))
+            y, kept = self.step(x, control + correction, first, lr)
+            y, _, kept = jax.lax.fori_loop(1, steps, step, (y, control, kept))
         else:
-            y = jax.lax.fori_loop(0, steps, step, x)
-            control = (x - y) / (steps * lr) - correction
-        return Step(Pair(y, control - state), control, steps)
+            nothing = () if plain else x.map(jnp.zeros_like)
+            y, total, kept = jax.lax.fori_loop(0, steps, step, (x, nothing, first))
+            control = (x - y) / (steps * lr) - correction if plain else total / steps
+        message = Pair(y, control - state.control)
+        return Step(message, ScaffoldState(control, self.ended(kept)), steps)
 
     def reference(self, received: Pair, message: Pair) -> Pair:
         return Pair(received.model, message.control.map(jnp.zeros_like))
 
     def merge(self, hub: Pair, messages: Pair, cohort: Cohort, t: Any) -> Pair:
-        model, change = self.aggregate(
-            Pair(hub.model, hub.control.map(jnp.zeros_like)), messages, cohort, t
-        )
-        return Pair(
-            beta_mix(hub.model, model, at(self.beta, t)),
-            hub.control + len(cohort.ids) / self.clients * change,
-        )
+        old = Pair(self.current(hub.model), hub.control.map(jnp.zeros_like))
+        mean, change = self.aggregate(old, messages, cohort, t)
+        control = hub.control + len(cohort.ids) / self.clients * change
+        return Pair(self.next(hub.model, mean, t), control)
 
-    def models(self, received: Pair, state: Vector, objective: Objective) -> dict[str, Vector]:
+    def models(
+        self, received: Pair, state: ScaffoldState, objective: Objective
+    ) -> dict[str, Vector]:
         return {"global": received.model}

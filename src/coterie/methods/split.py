@@ -7,6 +7,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections import OrderedDict
+from fnmatch import fnmatchcase
 from typing import Any, ClassVar, Self
 
 import jax
@@ -16,7 +17,8 @@ from coterie.core.errors import InvalidInput
 from coterie.core.options import option
 from coterie.core.vector import Vector
 from coterie.data.shape import ProblemShape
-from coterie.methods.sgd import LocalSGD
+from coterie.methods.base import Step
+from coterie.methods.sgd import LocalSGD, Trained
 from coterie.methods.star import Averaging
 from coterie.models.objective import Objective
 
@@ -82,6 +84,47 @@ def part(template: Vector, names: set[str], inside: bool = True) -> Vector:
     return Vector(tree_map_with_path(keep, template.tree))
 
 
+def named(template: Vector) -> list[str]:
+    """The paths of all leaves, as in exported files.
+
+    >>> import numpy as np
+    >>> named(Vector({"layer0": {"norm": {"scale": np.zeros(1)}, "w": np.zeros(1)}}))
+    ['layer0.norm.scale', 'layer0.w']
+    """
+    return [_dotted(path) for path, _ in tree_flatten_with_path(template.tree)[0]]
+
+
+def _dotted(path: tuple[Any, ...]) -> str:
+    return ".".join(map(_word, path)) or "parameters"
+
+
+def matching(template: Vector, patterns: str) -> set[str]:
+    """The leaves that one of the patterns (with commas between) names: by a part of the path, or by
+    the whole of it; capitals do not matter.
+
+    >>> import numpy as np
+    >>> tree = {"Dense_0": {"bias": np.zeros(1)}, "BatchNorm_0": {"bias": np.zeros(1)}}
+    >>> matching(Vector(tree), "*norm*, bn*")
+    {'BatchNorm_0.bias'}
+    """
+    wanted = [p.strip().lower() for p in patterns.split(",") if p.strip()]
+    words = lambda path: [path.lower(), *path.lower().split(".")]
+    return {
+        path
+        for path in named(template)
+        if any(fnmatchcase(word, pattern) for word in words(path) for pattern in wanted)
+    }
+
+
+def cut(template: Vector, leaves: set[str], inside: bool = True) -> Vector:
+    """The leaves at these paths (or, not `inside`, all others), as `part` does with entries."""
+
+    def keep(path: tuple[Any, ...], leaf: Any) -> Any:
+        return leaf if (_dotted(path) in leaves) == inside else None
+
+    return Vector(tree_map_with_path(keep, template.tree))
+
+
 def _nothing(leaf: Any) -> bool:
     return leaf is None
 
@@ -112,6 +155,11 @@ class SplitModel(Averaging, LocalSGD):
         "names of the shared layers as they are called in the model's parameters, with commas"
         " between; nothing: split at the last layer",
     )
+    personal: str | None = option(
+        None,
+        'patterns for what is personal, in place of `shared`, with commas between: "*norm*" names'
+        " all parameters with such a word in their path",
+    )
     weighting: str = option(
         "samples",
         "what a client counts in the mean: alike, or by its training samples",
@@ -134,15 +182,42 @@ class SplitModel(Averaging, LocalSGD):
             )
         return names
 
+    def unused(self) -> dict[str, str]:
+        mine = {"shared": f"{self.name}.personal is {self.personal!r}"} if self.personal else {}
+        return {**super().unused(), **mine}
+
+    def personal_leaves(self, template: Vector) -> set[str]:
+        """The paths of the parameters that each client keeps."""
+        if self.personal is None:
+            return set(named(part(template, self.shared_names(template), inside=False)))
+        found = matching(template, self.personal)
+        if not found:
+            raise InvalidInput(
+                f"{self.name}.personal is {self.personal!r}, but must match parameters of the"
+                f" model: {', '.join(named(template))}."
+            )
+        return found
+
+    def parts(self, template: Vector) -> tuple[Vector, Vector]:
+        """What is shared, and what is personal."""
+        mine = self.personal_leaves(template)
+        return cut(template, mine, inside=False), cut(template, mine)
+
     def bind(self, template: Vector, key: Any, shape: ProblemShape) -> Self:
-        self.shared_names(template)
+        self.personal_leaves(template)
         return self
 
-    def hub_init(self, template: Vector) -> Vector:
-        return part(template, self.shared_names(template))
+    def hub_init(self, template: Vector) -> Any:
+        return self.steered(self.parts(template)[0])
 
-    def client_init(self, template: Vector) -> Vector:
-        return part(template, self.shared_names(template), inside=False)
+    def client_init(self, template: Vector) -> Trained:
+        return Trained(self.parts(template)[1], self.opened(template))
 
-    def models(self, received: Vector, state: Vector, objective: Objective) -> dict[str, Vector]:
-        return {"personal": join(received, state)}
+    def local(self, received: Vector, state: Trained, objective: Objective) -> Step:
+        """R steps on both parts together."""
+        x, kept = self.descend(join(received, state.x), state.optimizer, objective)
+        trained = Trained(like(state.x, x), kept)
+        return Step(like(received, x), trained, self.steps(objective))
+
+    def models(self, received: Vector, state: Trained, objective: Objective) -> dict[str, Vector]:
+        return {"personal": join(received, state.x)}

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
 
+from coterie.core.errors import InvalidInput
 from coterie.core.options import option
 from coterie.core.schedule import Number, at
 from coterie.core.vector import Vector
 from coterie.coupling import merges
 from coterie.methods.base import Method
+from coterie.methods.optimizers import GradientTransformation, Optimizer
+from coterie.methods.server import SERVER_OPTIMIZERS, read_server_optimizer
 
 
 class Cohort(NamedTuple):
@@ -76,6 +79,15 @@ class StarMethod(Method):
         return False
 
 
+class Steered(NamedTuple):
+    """What a hub keeps of a model that a server optimiser moves: the model, and the optimiser's
+    state.
+    """
+
+    model: Any
+    optimizer: Any
+
+
 def beta_mix(old: Any, new: Any, beta: Any) -> Any:
     """(1 − β)·old + β·new, exact for β = 1."""
     return jax.tree.map(lambda a, b: b + (1.0 - beta) * (a - b), old, new)
@@ -97,6 +109,14 @@ class Averaging(StarMethod):
         choices=("uniform", "samples"),
     )
 
+    server_optimizer: Optimizer | GradientTransformation | str | dict[str, Any] | None = option(
+        None,
+        "what the hub makes of the mean: w ← w − server_lr·u(w − mean); nothing: the mean, by β",
+        choices=tuple(SERVER_OPTIMIZERS),
+        read=read_server_optimizer,
+    )
+    server_lr: Number = option(0.1, "step size of the server optimiser", symbol="η_s", above=0)
+
     merging: str = option(
         "mean",
         "what the hub takes of the messages: their mean, or something that withstands Byzantine"
@@ -116,9 +136,53 @@ class Averaging(StarMethod):
         above=0,
     )
 
+    def unused(self) -> dict[str, str]:
+        if self.server_optimizer is None:
+            mine = {"server_lr": f"{self.name}.server_optimizer is nothing"}
+        else:
+            mine = {"beta": f"{self.name}.server_optimizer takes its place"}
+        return {**super().unused(), **mine}
+
     @property
     def by_samples(self) -> bool:
         return self.weighting == "samples"
+
+    @property
+    def server_rule(self) -> Optimizer | None:
+        """The server optimiser; None: the mean, by β."""
+        return cast(Optimizer | None, self.server_optimizer)
+
+    def steered(self, model: Any) -> Any:
+        """What the hub keeps of a model before the first round: the model alone, or with a server
+        optimiser's state.
+        """
+        if self.server_rule is None:
+            return model
+        self.server_rule.check(model)
+        return Steered(model, self.server_rule.init(model))
+
+    def current(self, kept: Any) -> Any:
+        """The model in what the hub keeps of it."""
+        return kept.model if isinstance(kept, Steered) else kept
+
+    def next(self, kept: Any, mean: Any, t: Any) -> Any:
+        """What the hub keeps of a model after it took this mean (or robust merge) of the
+        messages.
+        """
+        if self.server_rule is None:
+            return beta_mix(kept, mean, at(self.beta, t))
+        if not isinstance(kept, Steered):
+            raise InvalidInput(
+                f"{self.name}.server_optimizer is given, but this method's hub has no room for its"
+                " state; its hub_init must call `steered`."
+            )
+        w, lr = kept.model, at(self.server_lr, t)
+        gradient = jax.tree.map(lambda a, b: a - b, w, mean)
+        u, state = self.server_rule.direction(gradient, kept.optimizer, w)
+        return Steered(jax.tree.map(lambda a, b: a - lr * b, w, u), state)
+
+    def broadcast(self, hub: Any, client: Any) -> Any:
+        return self.current(hub)
 
     def aggregate(self, old: Any, messages: Any, cohort: Cohort, t: Any) -> Any:
         """What the hub takes of the messages: their mean, or the robust merge that was asked for.
@@ -129,4 +193,4 @@ class Averaging(StarMethod):
         return merges.robust_merge(settings, old, messages, cohort.weights)
 
     def merge(self, hub: Any, messages: Any, cohort: Cohort, t: Any) -> Any:
-        return beta_mix(hub, self.aggregate(hub, messages, cohort, t), at(self.beta, t))
+        return self.next(hub, self.aggregate(self.current(hub), messages, cohort, t), t)

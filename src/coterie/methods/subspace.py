@@ -11,6 +11,7 @@ import numpy as np
 from scipy.sparse.linalg import LinearOperator, eigsh
 
 from coterie.core.options import hidden, option
+from coterie.core.search import Among
 from coterie.core.vector import Vector
 from coterie.coupling import penalty, projection
 from coterie.data.shape import ProblemShape
@@ -21,7 +22,7 @@ from coterie.methods.base import Method
 class Subspace(Method):
     """P is drawn from a seed that all participants share, so it is never sent."""
 
-    dsub: int = option(50, "numbers per message", symbol="dsub", low=1)
+    dsub: int = option(50, "numbers per message", symbol="dsub", low=1, search=Among((10, 50, 200)))
     projection: str = option(
         "dense",
         "P: Gaussian unit rows, orthonormal rows, block-diagonal, one block per layer, or the"

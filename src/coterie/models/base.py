@@ -47,6 +47,32 @@ class OwnLoss(NamedTuple):
     samples: Callable[[Any, Any], Any] | None = None
 
 
+class Statistics(NamedTuple):
+    """Says that a model normalises by statistics of its batch while it trains, and by given ones
+    when it predicts (batch normalisation).
+
+    `train(parameters, x, weight)` gives the outputs in training mode and the statistics of this
+    batch alone (a pytree of floats, without running means); samples of weight 0 are padding, and
+    copies of others. `apply` of such a model gets a `Fitted`.
+
+    The statistics of a client are the mean over its own mini-batches, worked out when its model is
+    evaluated or exported. They are not sent, mixed or stored. With `shared` they are part of the
+    parameters instead, and whatever a method does to these it does to them.
+    """
+
+    train: Callable[[Any, Any, Any], tuple[Any, Any]]
+    shared: bool = False
+    batches: int = 50
+    """The most mini-batches that they are taken from."""
+
+
+class Fitted(NamedTuple):
+    """A model with statistics as it predicts."""
+
+    parameters: Any
+    statistics: Any
+
+
 @dataclasses.dataclass(frozen=True)
 class Model:
     """Pure functions only. `l2` adds (l2/2)‖parameters‖² to every client's loss.
@@ -64,6 +90,7 @@ class Model:
     name: str = "custom"
     input_layer: InputLayer | None = None
     loss: OwnLoss | None = None
+    statistics: Statistics | None = None
 
     def __post_init__(self) -> None:
         if not callable(self.init) or not callable(self.apply):
@@ -72,6 +99,16 @@ class Model:
             )
         if not (isinstance(self.l2, (int, float)) and self.l2 >= 0):
             raise InvalidInput(f"model.l2 is {self.l2!r}, but must be a number ≥ 0.")
+        if self.statistics is None:
+            return
+        if not isinstance(self.statistics, Statistics) or not callable(self.statistics.train):
+            raise InvalidInput("model.statistics must be a Statistics(train) with a function.")
+        if self.statistics.batches < 1:
+            raise InvalidInput(
+                f"model.statistics.batches is {self.statistics.batches}, but must be ≥ 1."
+            )
+        if self.input_layer is not None:
+            raise InvalidInput("a model with statistics cannot have an input_layer.")
 
     def check(self, input_shape: tuple[int, ...], outputs: int, task: str) -> None:
         """Called before a run, to refuse what would only fail, or go wrong silently, much later."""
@@ -90,13 +127,15 @@ class Model:
                     " all must be floating point; keep other numbers in `apply`."
                 )
         two = jax.ShapeDtypeStruct((2, *input_shape), jnp.float32)
+        wanted = (outputs, 2) if self.class_major else (2, outputs)
+        if self.statistics is not None:
+            parameters = self._check_statistics(who, parameters, two, wanted)
         try:
             found = jax.eval_shape(self.apply, parameters, two)
         except Exception as error:
             raise InvalidInput(
                 f"{who} fails on inputs of shape {two.shape} ({_reason(error)})."
             ) from error
-        wanted = (outputs, 2) if self.class_major else (2, outputs)
         if not isinstance(found, jax.ShapeDtypeStruct):
             raise InvalidInput(
                 f"{who} gives {type(found).__name__}, but must give one array of shape {wanted} for"
@@ -112,9 +151,50 @@ class Model:
                 f"{who} gives outputs of type {found.dtype}, but they must be floating point."
             )
 
-    def vector(self, key: Any) -> Vector:
-        """Fresh parameters as a point of R^d."""
-        return Vector(self.init(key))
+    def _check_statistics(
+        self, who: str, parameters: Any, two: Any, wanted: tuple[int, int]
+    ) -> Fitted:
+        """Refuse a training mode that does not fit; the shapes of the model as it predicts."""
+        assert self.statistics is not None
+        weight = jax.ShapeDtypeStruct((2,), jnp.float32)
+        try:
+            outputs, found = jax.eval_shape(self.statistics.train, parameters, two, weight)
+        except Exception as error:
+            raise InvalidInput(
+                f"{who} fails in training mode on inputs of shape {two.shape} ({_reason(error)})."
+            ) from error
+        if getattr(outputs, "shape", None) != wanted:
+            raise InvalidInput(
+                f"{who} gives outputs of shape {getattr(outputs, 'shape', None)} in training mode,"
+                f" but must give {wanted}."
+            )
+        for path, leaf in jax.tree_util.tree_leaves_with_path(found):
+            if not jnp.issubdtype(leaf.dtype, jnp.floating):
+                raise InvalidInput(
+                    f"{who} has statistics {jax.tree_util.keystr(path)} of type {leaf.dtype}, but"
+                    " all must be floating point; leave counters out."
+                )
+        return Fitted(parameters, found)
+
+    def vector(self, key: Any, inputs: tuple[int, ...] = ()) -> Vector:
+        """Fresh parameters as a point of R^d.
+
+        Shared statistics are among them, and need the shape of an input; they begin as those of
+        standard normal inputs.
+        """
+        parameters = self.init(key)
+        if self.statistics is None or not self.statistics.shared:
+            return Vector(parameters)
+        x = jax.random.normal(jax.random.fold_in(key, 1), (64, *inputs))
+        return Vector(Fitted(parameters, self.statistics.train(parameters, x, jnp.ones(64))[1]))
+
+    def predictor(self, inputs: tuple[int, ...]) -> Any:
+        """The shapes of what `apply` gets: the parameters, or a `Fitted`."""
+        parameters = jax.eval_shape(self.init, jax.random.key(0))
+        if self.statistics is None:
+            return parameters
+        x, weight = (jax.ShapeDtypeStruct(s, jnp.float32) for s in ((2, *inputs), (2,)))
+        return Fitted(parameters, jax.eval_shape(self.statistics.train, parameters, x, weight)[1])
 
     def parameters(self) -> int:
         """d, without allocating anything."""

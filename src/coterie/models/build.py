@@ -46,4 +46,5 @@ def learner_of(model: Model, shape: ProblemShape, batch: int, sampling: str) -> 
         sampling,  # type: ignore[arg-type]
         model.input_layer,
         model.loss,
+        statistics=model.statistics,
     )

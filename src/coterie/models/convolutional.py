@@ -9,6 +9,7 @@ import jax
 from coterie.core.errors import InvalidInput
 from coterie.core.options import option
 from coterie.models.base import Model, ModelSpec, model_spec
+from coterie.models.batch_norm import KINDS, Norm, normalised
 from coterie.models.layers import (
     conv,
     conv_init,
@@ -101,11 +102,18 @@ class SmallResNet(ModelSpec):
     """The small ResNet of the lp-proj paper (App. C): 7×7 convolution with 64 channels, two blocks
     of two residuals (64, 128), average.
 
-    The paper normalises by batch; its running statistics are state outside the parameters. Group
+    The paper normalises by batch; its statistics are state outside the parameters. Group
     normalisation has the same number of parameters (678,794 in all for 28×28×1 and 10 classes) and
-    none of that state.
+    none of that state. With `norm = "batch"` it is the paper's, with statistics of each client's
+    own data.
     """
 
+    norm: str | None = option(
+        None,
+        'normalisation: "batch" as in the paper, with statistics of each client, or with shared'
+        " ones that are sent like parameters; nothing: by group",
+        choices=KINDS,
+    )
     l2: float = option(0.0, "weight of (l2/2)‖w‖² in the loss", low=0)
 
     def build(self, input_shape: tuple[int, ...], outputs: int) -> Model:
@@ -128,17 +136,24 @@ class SmallResNet(ModelSpec):
             p["out"] = dense_init(next(k), 128, outputs)
             return p
 
-        def apply(p: dict[str, Any], x: Any) -> Any:
-            h = max_pool_3(
-                relu(
-                    group_norm(p["norm"], conv(p["conv"], images(x, shape), 7, stride=2, padding=3))
-                )
-            )
+        def forward(p: dict[str, Any], x: Any, norm: Norm) -> Any:
+            h = conv(p["conv"], images(x, shape), 7, stride=2, padding=3)
+            h = max_pool_3(relu(norm("norm", p["norm"], h)))
             for name, (_, _, stride) in residuals.items():
                 q = p[name]
-                y = relu(group_norm(q["norm1"], conv(q["conv1"], h, 3, stride=stride, padding=1)))
-                y = group_norm(q["norm2"], conv(q["conv2"], y, 3, padding=1))
+                y = conv(q["conv1"], h, 3, stride=stride, padding=1)
+                y = relu(norm(f"{name}.norm1", q["norm1"], y))
+                y = norm(f"{name}.norm2", q["norm2"], conv(q["conv2"], y, 3, padding=1))
                 h = relu(y + (conv(q["shortcut"], h, 1, stride=stride) if "shortcut" in q else h))
             return dense(p["out"], h.mean((1, 2)))
 
-        return Model(init, apply, class_major=True, l2=self.l2, name=self.name)
+        if self.norm is None:
+            by_group: Norm = lambda name, p, x: group_norm(p, x)
+            return Model(
+                init,
+                lambda p, x: forward(p, x, by_group),
+                class_major=True,
+                l2=self.l2,
+                name=self.name,
+            )
+        return normalised(init, forward, self)

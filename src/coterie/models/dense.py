@@ -13,7 +13,8 @@ import numpy as np
 from coterie.core.errors import InvalidInput
 from coterie.core.options import option
 from coterie.models.base import InputLayer, Model, ModelSpec, model_spec
-from coterie.models.layers import dense, dense_first, dense_init
+from coterie.models.batch_norm import KINDS, Norm, normalised
+from coterie.models.layers import dense, dense_first, dense_init, norm_init
 
 ONLY_LAYER = InputLayer(
     split=lambda p: (p, ()), join=lambda first, rest: first, after=lambda rest, z: z
@@ -88,6 +89,12 @@ class Perceptron(ModelSpec):
     hidden: str | list[int] = option(
         "100", 'widths of the hidden layers, e.g. "100", "100,100" or [100, 100]'
     )
+    norm: str | None = option(
+        None,
+        'normalisation of hidden layers: "batch", with statistics of each client, or with shared'
+        " ones that are sent like parameters; nothing: none",
+        choices=KINDS,
+    )
     l2: float = option(0.0, "weight of (l2/2)‖w‖² in the loss; 0: none", low=0)
 
     def __post_init__(self) -> None:
@@ -110,6 +117,9 @@ class Perceptron(ModelSpec):
                 for i, (k, a, b) in enumerate(zip(keys, sizes, sizes[1:], strict=False))
             }
 
+        if self.norm is not None:
+            return self._normalised(init, len(sizes) - 1)
+
         def after(rest: dict[str, Any], z: Any) -> Any:
             for i in range(1, len(sizes) - 1):
                 z = dense(rest[f"layer{i}"], jax.nn.relu(z))
@@ -128,3 +138,21 @@ class Perceptron(ModelSpec):
             name=self.name,
             input_layer=first,
         )
+
+    def _normalised(self, init: Any, layers: int) -> Model:
+        """Dense, batch normalisation, ReLU; the last layer is dense alone."""
+
+        def begin(key: Any) -> dict[str, Any]:
+            p = init(key)
+            for i in range(layers - 1):
+                p[f"layer{i}"]["norm"] = norm_init(len(p[f"layer{i}"]["b"]))
+            return p
+
+        def forward(p: dict[str, Any], x: Any, norm: Norm) -> Any:
+            z = dense_first(p["layer0"], x)
+            for i in range(layers - 1):
+                z = jax.nn.relu(norm(f"layer{i}", p[f"layer{i}"]["norm"], z))
+                z = dense(p[f"layer{i + 1}"], z)
+            return z
+
+        return normalised(begin, forward, self)

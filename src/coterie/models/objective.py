@@ -16,7 +16,7 @@ from coterie.core.pytree import tree
 from coterie.core.randomness import permute
 from coterie.core.schedule import at
 from coterie.core.vector import Vector
-from coterie.models.base import InputLayer, OwnLoss
+from coterie.models.base import Fitted, InputLayer, OwnLoss, Statistics
 
 Sampling = Literal["shuffle", "replace", "full"]
 
@@ -56,6 +56,7 @@ class Learner:
     """What samples are scored by, where it is a mean over samples; nothing: right or wrong, or the
     squared error.
     """
+    statistics: Statistics | None = None
 
     def sample_losses(self, outputs: Any, y: Any) -> Any:
         """The loss of each sample: cross-entropy of the softmax, or half the squared error, unless
@@ -143,7 +144,7 @@ class Objective:
         """
         slots = jnp.arange(self.learner.batch_size)
         if self.learner.sampling == "full":
-            index, real = slots, slots < self.size
+            index, real = self._filled(slots), slots < self.size
         elif self.learner.sampling == "replace":
             index = jax.random.randint(
                 jax.random.fold_in(self.key, step), slots.shape, 0, self.size
@@ -152,10 +153,17 @@ class Objective:
         else:
             per_epoch = self.steps_per_epoch
             in_epoch = (step % per_epoch) * self._count + slots
-            index = permute(jax.random.fold_in(self.key, step // per_epoch), in_epoch, self.size)
+            order = jax.random.fold_in(self.key, step // per_epoch)
+            index = permute(order, self._filled(in_epoch), self.size)
             real = (slots < self._count) & (in_epoch < self.size)
         rows = self.start + jnp.clip(index, 0, self.size - 1)
         return Batch(self.x[rows], self.y[rows], real.astype(self.x.dtype), step)
+
+    def _filled(self, position: Any) -> Any:
+        """Positions beyond the client's samples begin again with the first, where a model looks at
+        the whole batch.
+        """
+        return position if self.learner.statistics is None else position % self.size
 
     def mean_loss(self, outputs: Any, batch: Batch) -> Any:
         """Mean loss over the batch of given outputs."""
@@ -165,16 +173,59 @@ class Objective:
 
     def loss(self, parameters: Vector, batch: Batch) -> Any:
         """Mean loss over the batch, plus (l2/2)‖parameters‖²."""
-        own = self.learner.loss
-        if own is None:
-            mean = self.mean_loss(self.learner.apply(parameters.tree, batch.x), batch)
+        own, kept, tree = self.learner.loss, self.learner.statistics, parameters.tree
+        shared = kept is not None and kept.shared
+        if shared:
+            tree = parameters.tree.parameters
+        if own is None and kept is None:
+            mean = self.mean_loss(self.learner.apply(tree, batch.x), batch)
+        elif own is None:
+            assert kept is not None
+            mean = self.mean_loss(kept.train(tree, batch.x, batch.weight)[0], batch)
         else:
             seed = jax.random.bits(
                 jax.random.fold_in(jax.random.fold_in(self.key, _OWN_LOSS), batch.step),
                 dtype=jnp.uint32,
             )
-            mean = own.training(parameters.tree, batch.x, batch.y, batch.weight, seed)
-        return mean + 0.5 * self.l2 * parameters.squared_norm()
+            mean = own.training(tree, batch.x, batch.y, batch.weight, seed)
+        whole = mean + 0.5 * self.l2 * Vector(tree).squared_norm()
+        return whole + self._follow(parameters.tree, batch) if shared else whole
+
+    def _follow(self, model: Fitted, batch: Batch) -> Any:
+        """0, with a gradient by which shared statistics s follow those of the batches, b: s − b, so
+        that a step of size lr is s ← (1 − lr) s + lr b.
+        """
+        kept = self.learner.statistics
+        assert kept is not None
+        found = jax.lax.stop_gradient(kept.train(model.parameters, batch.x, batch.weight)[1])
+        half = 0.5 * (Vector(model.statistics) - Vector(found)).squared_norm()
+        return half - jax.lax.stop_gradient(half)
+
+    def fitted(self, model: Vector) -> Vector:
+        """A model as it predicts: with the statistics of this client's own mini-batches, where it
+        has any.
+
+        They are the mean over the batches of an epoch of this round, or over as many of them as the
+        model says, weighted by their samples.
+        """
+        kept = self.learner.statistics
+        if kept is None or kept.shared:
+            return model
+
+        def of(batch: Batch) -> Any:
+            return kept.train(model.tree, batch.x, batch.weight)[1]
+
+        def add(i: Any, sums: Any) -> Any:
+            (total, count), batch = sums, self.batch(i)
+            samples = jnp.sum(batch.weight)
+            return jax.tree.map(lambda a, b: a + samples * b, total, of(batch)), count + samples
+
+        shapes = jax.eval_shape(lambda: of(self.batch(0)))
+        nothing = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+        batches = jnp.minimum(self.steps_per_epoch, kept.batches)
+        begin = nothing, jnp.zeros((), self.x.dtype)
+        total, samples = jax.lax.fori_loop(0, batches, add, begin)
+        return Vector(Fitted(model.tree, jax.tree.map(lambda a: a / samples, total)))
 
     def gradient(self, parameters: Vector, batch: Batch) -> Vector:
         """∇f̃_k, in the shape of the parameters."""

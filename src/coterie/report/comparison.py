@@ -5,13 +5,15 @@ training alone, for whom, and at what price?
 from __future__ import annotations
 
 import dataclasses
+import html
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.core.frames import frame, html_table
 from coterie.core.metrics import ACCURACY, Metric
 from coterie.data.federation import Federation
 from coterie.engine.exchange import exchange_of
@@ -19,6 +21,9 @@ from coterie.report import imbalance, words
 from coterie.report.counted import best_on_test
 from coterie.report.gain import Gain, judge, measure
 from coterie.report.outcome import Outcome
+
+if TYPE_CHECKING:
+    import pandas
 
 Array = NDArray[Any]
 
@@ -101,7 +106,7 @@ class Entry:
         return self.local is not None and self.local is not self.outcomes and not self.collapsed
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(repr=False)
 class Comparison:
     """All entries on one federation."""
 
@@ -111,6 +116,48 @@ class Comparison:
     metric: Metric = ACCURACY
     protocol: str = "standard"
     """"paper": the best round on test data is reported beside what counts."""
+
+    def __repr__(self) -> str:
+        seeds = max((len(entry.outcomes) for entry in self.entries), default=0)
+        many = f"{len(self.entries)} methods, {seeds} seed{'s' if seeds != 1 else ''}"
+        labels = ", ".join(entry.label for entry in self.entries)
+        return (
+            f"<Comparison {self.title!r}: {self.federation.clients:,} clients, {many} ({labels});"
+            " .answer() says what came of it>"
+        )
+
+    def _repr_html_(self) -> str:
+        from coterie.report.tables import COLUMNS, cells
+
+        table = [cells(row, self.metric) for row in self.rows()]
+        used = [i for i in range(len(COLUMNS)) if any(line[i] for line in table)]
+        rows = [[line[i] for i in used] for line in table]
+        answer = f"<p><b>{html.escape(self.answer())}</b></p>"
+        return answer + html_table(self.title, [COLUMNS[i] for i in used], rows)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """A row per method, view, seed and client after the last round: score, loss, test samples,
+        and the gain over the Local of the same seed. Needs pandas.
+        """
+        keys = ("method", "view", "seed", "client", "score", "loss", "samples", "gain over Local")
+        made: dict[str, list[Any]] = {key: [] for key in keys}
+        names = [self.client_name(k) for k in range(self.federation.clients)]
+        for entry in self.entries:
+            for i, outcome in enumerate(entry.outcomes):
+                alone = entry.local[i].last() if entry.local is not None else np.nan
+                for view in outcome.method.model_views:
+                    score = outcome.last(view)
+                    columns = (
+                        *([v] * len(names) for v in (entry.label, view, outcome.seed)),
+                        names,
+                        score.tolist(),
+                        outcome.losses[view][-1].tolist(),
+                        np.asarray(outcome.samples).tolist(),
+                        (score - alone).tolist(),
+                    )
+                    for key, values in zip(keys, columns, strict=True):
+                        made[key] += values
+        return frame(made)
 
     @cached_property
     def members(self) -> Array:

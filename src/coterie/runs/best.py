@@ -14,6 +14,8 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from coterie.core.files import digest, writing
+from coterie.engine.keeper import held
+from coterie.engine.simulator import Simulator
 from coterie.engine.snapshot import Saved
 
 Named = tuple[str, str]
@@ -37,8 +39,8 @@ class BestFiles:
         self.noted: dict[str, Any] | None = None
         """The round, files and bill of what is written."""
 
-    def put(self, saved: Saved) -> None:
-        self.held = saved
+    def put(self, simulator: Simulator) -> None:
+        self.held = held(simulator)
         if self.at_once:
             self.entry()
 

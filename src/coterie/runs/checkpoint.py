@@ -30,7 +30,7 @@ from coterie.runs.best import BestFiles, files_of, save_arrays
 from coterie.runs.experiment import Experiment, differences
 
 KEEP = 2
-DAMAGED = (ValueError, KeyError, TypeError, SafetensorError)
+DAMAGED = (ValueError, KeyError, TypeError, AttributeError, SafetensorError)
 """What reading a damaged checkpoint raises, beside what the system says."""
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from coterie.channel import PLAIN, Channel
 from coterie.core import schedule
@@ -27,7 +27,7 @@ from coterie.engine.arguments import (
 )
 from coterie.engine.exchange import exchange_of
 from coterie.engine.simulate import simulate
-from coterie.engine.training import Training
+from coterie.engine.training import Training, TrainingOptions
 from coterie.methods.base import Method
 from coterie.methods.local import Local, equal_compute
 from coterie.models.base import Model, ModelSpec
@@ -38,7 +38,8 @@ from coterie.report.outcome import Outcome
 from coterie.report.page import page
 from coterie.report.tables import markdown
 from coterie.runs import run as runs
-from coterie.runs.experiment import PROTOCOLS, Contender, Experiment
+from coterie.runs.contender import Contender
+from coterie.runs.experiment import PROTOCOLS, Experiment
 from coterie.runs.grid import Begin, Planned, run_all
 
 
@@ -180,7 +181,7 @@ def compare(
     begin: Begin | None = None,
     protocol: str = "standard",
     metric: str | Metric | OwnMetric | None = None,
-    **training: Any,
+    **training: Unpack[TrainingOptions],
 ) -> Comparison:
     """Compare in memory.
 
@@ -202,8 +203,8 @@ def compare(
         raise InvalidInput("methods is empty, but a comparison needs at least 1.")
     if len(set(seeds)) < len(seeds):
         raise InvalidInput(f"seeds is {seeds}, but must name each seed once.")
-    training = judged_by(metric, training)
-    options = Training.from_config(training)
+    given = judged_by(metric, dict(training))
+    options = Training.from_config(given)
     decides = metric_of(options.metric, federation.task)
     refuse_undefined(federation, decides)
     labelled, partner = with_locals(chosen, options.cohort_size(federation) == federation.clients)
@@ -222,7 +223,7 @@ def compare(
                 channel=contender.channel,
                 progress=progress,
                 keep_collapsed=True,
-                **{**training, "seed": seed},
+                **{**given, "seed": seed},
             )
             outcomes.append(Outcome.from_result(result))
         table.append(outcomes)

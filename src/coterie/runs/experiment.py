@@ -28,12 +28,12 @@ import json
 import tomllib
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import tomli_w
 
 from coterie.adversary import Attack, get_attack
-from coterie.channel import PLAIN, Channel, get_channel
+from coterie.channel import PLAIN, get_channel
 from coterie.core.errors import InvalidInput, unknown
 from coterie.core.options import Options, option, traced_dataclass
 from coterie.coupling import graph as graphs
@@ -42,9 +42,11 @@ from coterie.data.base import Source, get_source
 from coterie.data.digest import hash_federation
 from coterie.data.federation import Federation
 from coterie.engine.training import Training
-from coterie.methods.base import Method, get_method
+from coterie.methods.base import Method
 from coterie.models.base import ModelSpec, get_model
 from coterie.network import Network
+from coterie.runs.contender import Contender, named
+from coterie.runs.tuning.options import Tuning
 
 SECTIONS = (
     "name",
@@ -60,6 +62,7 @@ SECTIONS = (
     "seeds",
     "resplit",
     "protocol",
+    "tune",
 )
 PROTOCOLS = ("standard", "paper")
 
@@ -94,44 +97,6 @@ class GraphOptions(Options):
         )
 
 
-def named(section: str, given: Any, default: str | None = None) -> tuple[str, dict[str, Any]]:
-    """A section that names something: `method = "fedu"` or `[method]` with `name` and options."""
-    if isinstance(given, str):
-        return given, {}
-    if not isinstance(given, dict):
-        raise InvalidInput(
-            f"{section} is {given!r}, but must be a name or a table with a name and options."
-        )
-    rest = dict(given)
-    name = rest.pop("name", default)
-    if not isinstance(name, str):
-        raise InvalidInput(f"{section}.name is {name!r}, but must be a string.")
-    return name, rest
-
-
-class Contender(NamedTuple):
-    """A method, and the channel that its messages go through."""
-
-    method: Method
-    channel: Channel = PLAIN
-
-    @classmethod
-    def from_config(cls, given: Any, channel: Channel = PLAIN) -> Contender:
-        """`"fedu"`, or a table with a name, options, and perhaps a channel of its own."""
-        if isinstance(given, dict) and "channel" in given:
-            given = dict(given)
-            channel = get_channel(*named("method.channel", given.pop("channel")))
-        return cls(get_method(*named("method", given)), channel)
-
-    def to_config(self) -> dict[str, Any]:
-        table = {"name": self.method.name, **self.method.to_config()}
-        return (
-            table
-            if self.channel == PLAIN
-            else {**table, "channel": {"name": self.channel.name, **self.channel.to_config()}}
-        )
-
-
 @dataclasses.dataclass(frozen=True)
 class Experiment:
     """Everything that decides a result. `to_config` and `from_config` are inverses."""
@@ -149,6 +114,8 @@ class Experiment:
     """
     protocol: str = "standard"
     """"paper": reports show the best round on test data beside the round that counts."""
+    tune: Tuning | None = None
+    """How `coterie tune` tunes it; without effect on runs."""
     name: str = "experiment"
     attack: Attack | None = None
     network: Network | None = None
@@ -238,6 +205,7 @@ class Experiment:
             seeds=tuple(seeds),
             resplit=resplit,
             protocol=protocol,
+            tune=Tuning.from_config(config["tune"]) if "tune" in config else None,
             name=name,
             attack=get_attack(*named("attack", config["attack"])) if "attack" in config else None,
             network=Network.from_config(config["network"]) if "network" in config else None,
@@ -270,7 +238,7 @@ class Experiment:
             "graph": self.graph.to_config(),
             "training": self.training.to_config(),
         }
-        tables = [c.to_config() for c in self.contenders]
+        tables = [c.written() for c in self.contenders]
         if len(tables) == 1:
             config["method"] = tables[0]
         elif tables:
@@ -285,6 +253,8 @@ class Experiment:
             config["resplit"] = True
         if self.protocol != "standard":
             config["protocol"] = self.protocol
+        if self.tune is not None:
+            config["tune"] = self.tune.to_config()
         return config
 
     def to_toml(self) -> str:
@@ -312,6 +282,7 @@ class Experiment:
             seeds=(),
             resplit=False,
             protocol="standard",
+            tune=None,
             data_seed=data_seed,
             training=training,
         )

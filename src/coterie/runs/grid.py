@@ -76,6 +76,10 @@ class Planned:
     def ended(self) -> bool:
         return self.known and runs.has_ended(self.folder)
 
+    def order(self) -> dict[str, Any]:
+        """What a process is told to do."""
+        return {"config": self.single.to_toml(), "folder": str(self.folder)}
+
     def run(self, progress: Progress | None, say: runs.Say) -> None:
         """Run it, go on with it, or leave it if it has ended. One that diverges has ended too."""
         try:
@@ -106,6 +110,21 @@ class Planned:
     def outcome(self) -> Outcome:
         with reading_tables(self.folder, "delete that folder and repeat the command"):
             return read_outcome(self.folder, self.single)
+
+
+class Job(Protocol):
+    """What a process can be given to do."""
+
+    @property
+    def label(self) -> str: ...
+
+    @property
+    def family(self) -> str: ...
+
+    @property
+    def folder(self) -> Path: ...
+
+    def order(self) -> dict[str, Any]: ...
 
 
 @runtime_checkable
@@ -163,7 +182,7 @@ def run_all(
             if planned.ended:
                 runs.drop_models(planned.folder)
     if jobs > 1 and len(todo) > 1:
-        _Crew(
+        Crew(
             min(jobs, len(todo)),
             todo,
             len(plan),
@@ -181,7 +200,7 @@ def run_all(
     return outcomes
 
 
-class _Crew:
+class Crew:
     """Processes that work through a plan.
 
     They read runs from their standard input and tell how it goes, a line of JSON each.
@@ -190,7 +209,7 @@ class _Crew:
     def __init__(
         self,
         size: int,
-        todo: list[Planned],
+        todo: Sequence[Job],
         total: int,
         board: Board | None,
         say: runs.Say,
@@ -198,12 +217,12 @@ class _Crew:
     ) -> None:
         self.keep_models = keep_models
         self.total, self.ended, self.board, self.say = total, total - len(todo), board, say
-        families: dict[str, deque[Planned]] = {}
+        families: dict[str, deque[Job]] = {}
         for planned in todo:
             families.setdefault(planned.family, deque()).append(planned)
         self.untouched = deque(families.values())
-        self.queues: list[deque[Planned]] = [deque() for _ in range(size)]
-        self.doing: list[Planned | None] = [None] * size
+        self.queues: list[deque[Job]] = [deque() for _ in range(size)]
+        self.doing: list[Job | None] = [None] * size
         self.events: queue.SimpleQueue[tuple[int, dict[str, Any] | None]] = queue.SimpleQueue()
         self.processes: list[subprocess.Popen[str]] = []
 
@@ -253,7 +272,7 @@ class _Crew:
 
         threading.Thread(target=listen, daemon=True).start()
 
-    def _next(self, slot: int) -> Planned | None:
+    def _next(self, slot: int) -> Job | None:
         """More of the family at hand, else a family that nobody has begun, else the last of what
         the busiest has before it.
         """
@@ -273,10 +292,7 @@ class _Crew:
         assert stdin is not None
         if planned is not None:
             with contextlib.suppress(BrokenPipeError):  # it has died: `listen` will say so
-                stdin.write(
-                    json.dumps({"config": planned.single.to_toml(), "folder": str(planned.folder)})
-                    + "\n"
-                )
+                stdin.write(json.dumps(planned.order()) + "\n")
                 stdin.flush()
 
     def _take(self, slot: int, event: dict[str, Any] | None) -> None:

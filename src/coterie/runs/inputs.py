@@ -72,15 +72,18 @@ def _noted(folder: Path) -> dict[str, Any]:
     return found if whole else {}
 
 
-def changed(folder: Path, experiment: Experiment) -> str:
-    """What is not as it was when the run in the folder began, in words; empty if all is."""
+def changed(folder: Path, experiment: Experiment, *, data: bool = True) -> str:
+    """What is not as it was when the run in the folder began, in words; empty if all is. Without
+    `data` the data are not looked at.
+    """
     then = _noted(folder)
     if not then:
         return ""
-    now = inputs_of(experiment)
-    if then["data"]["sha256"] != now["data"]["sha256"]:
-        return f"the data {now['data']['name']!r}"
-    for option, file in now["files"].items():
+    if data:
+        now = inputs_of(experiment)["data"]
+        if then["data"]["sha256"] != now["sha256"]:
+            return f"the data {now['name']!r}"
+    for option, file in _files(experiment).items():
         if option in then["files"] and then["files"][option]["sha256"] != file["sha256"]:
             return f"{option} ({file['path']})"
     given = {i.sha256 for i in plugins.imported()}
@@ -88,9 +91,9 @@ def changed(folder: Path, experiment: Experiment) -> str:
     return f"the imported file {lost[0]!r}" if lost else ""
 
 
-def refuse_changed(folder: Path, experiment: Experiment, remedy: str) -> None:
+def refuse_changed(folder: Path, experiment: Experiment, remedy: str, *, data: bool = True) -> None:
     """Refuse to go on with a run whose data or files are others now."""
-    if what := changed(folder, experiment):
+    if what := changed(folder, experiment, data=data):
         raise InvalidInput(
             f"{what} was changed since the run in {str(folder)!r} began; put it back, or {remedy}."
         )

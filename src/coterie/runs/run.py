@@ -24,9 +24,11 @@ from coterie.core.compilation import Compilations
 from coterie.core.errors import CoterieError, Diverged, InvalidInput
 from coterie.core.files import locked, make_folder, reading_tables, write_json, write_text
 from coterie.core.options import as_written
+from coterie.coupling.graph import Graph
+from coterie.data.outline import Outline
 from coterie.engine.simulate import Progress, Simulator, drive
 from coterie.methods.graph import GraphMethod
-from coterie.runs import inputs
+from coterie.runs import inputs, outlines
 from coterie.runs.checkpoint import Checkpoints
 from coterie.runs.experiment import Experiment
 from coterie.runs.records import ROWS, TABLES, Records, write_rows
@@ -75,10 +77,17 @@ def environment() -> dict[str, Any]:
     }
 
 
-def _simulator(experiment: Experiment, folder: Path | None) -> Simulator:
-    """Loads and checks everything, and writes nothing."""
-    (method, channel), federation = experiment.contender, experiment.federation()
-    graph = experiment.graph.build(federation) if isinstance(method, GraphMethod) else None
+def _simulator(
+    experiment: Experiment, folder: Path | None, known: tuple[Outline, Graph | None] | None = None
+) -> Simulator:
+    """Loads and checks everything, and writes nothing. With an outline that is `known`, the data
+    are not loaded.
+    """
+    method, channel = experiment.contender
+    federation = experiment.federation() if known is None else known[0]
+    graph = None
+    if isinstance(method, GraphMethod):
+        graph = experiment.graph.build(federation) if known is None else known[1]
     network = experiment.network
     return Simulator(
         method,
@@ -110,6 +119,7 @@ def start(
     with locked(folder):
         write_text(folder / "config.toml", experiment.to_toml())
         inputs.note(folder, experiment)
+        outlines.note(folder, experiment, simulator)
         write_json(folder / "environment.json", environment())
         if experiment.attack is not None:
             write_json(folder / "malicious.json", simulator.members[simulator.malicious].tolist())
@@ -122,7 +132,7 @@ def discard(folder: Path) -> None:
         for name in ("checkpoints", "parts"):
             shutil.rmtree(folder / name, ignore_errors=True)
         tables = (f"{t}.parquet" for t in TABLES)
-        for name in ("config.toml", inputs.FILE, "status.json", ROWS, *tables):
+        for name in ("config.toml", inputs.FILE, "status.json", ROWS, *outlines.FILES, *tables):
             (folder / name).unlink(missing_ok=True)
 
 
@@ -148,9 +158,14 @@ def read_experiment(folder: Path) -> Experiment:
         return Experiment.from_file(folder / "config.toml")
 
 
-def load(folder: Path, *, say: Say = print) -> tuple[Experiment, Simulator, Checkpoints]:
+def load(
+    folder: Path, *, say: Say = print, data: bool = True
+) -> tuple[Experiment, Simulator, Checkpoints]:
     """The experiment of a folder and a simulator at its newest sound checkpoint (round 0 if there
     is none yet).
+
+    Without `data` the simulator stands on the outline of the training data, where the run kept
+    one: it can give models and take in newcomers, but not go on.
     """
     experiment = read_experiment(folder)
     # Only looking: the scratch file of a run that is under way must not be touched.
@@ -159,8 +174,9 @@ def load(folder: Path, *, say: Say = print) -> tuple[Experiment, Simulator, Chec
         if experiment.training.store == "file"
         else experiment
     )
-    inputs.refuse_changed(folder, experiment, "run its config.toml again")
-    simulator = _simulator(looking, None)
+    known = None if data else outlines.read(folder, experiment)
+    inputs.refuse_changed(folder, experiment, "run its config.toml again", data=known is None)
+    simulator = _simulator(looking, None, known)
     checkpoints = _checkpoints(folder, experiment)
     rounds = int(_status(folder).get("rounds", experiment.training.rounds))
     if not checkpoints.restore(simulator, say):
@@ -190,6 +206,7 @@ def resume(folder: Path, *, progress: Progress | None = None, say: Say = print) 
     inputs.refuse_changed(folder, experiment, "start a new run")
     with locked(folder):
         simulator = _simulator(experiment, folder)
+        outlines.note(folder, experiment, simulator)  # folders of earlier versions have none
         if changed := _changed_environment(folder):
             say(
                 f"the run began with {changed}: it goes on, but its last bits may differ from an"
@@ -242,6 +259,8 @@ def drop_models(folder: Path) -> None:
                 folder / "status.json", _status(folder) | {"models": "dropped"}
             )  # first: whoever looks in between is refused
             shutil.rmtree(folder / "checkpoints")
+            for name in outlines.FILES:
+                (folder / name).unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -336,6 +355,7 @@ def _carry_on(
         records.write(ended + 1)  # of no checkpoint: made again if the run is killed here
     _join(records)
     write_rows(folder, simulator)
+    outlines.note_models(folder, simulator)
     if simulator.unsent:
         say(
             f"{simulator.unsent} messages of malicious clients held NaN or infinity and counted as"

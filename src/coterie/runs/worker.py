@@ -38,7 +38,7 @@ def main() -> None:
         with contextlib.suppress(BrokenPipeError):
             os.write(lines, (json.dumps(event) + "\n").encode())
 
-    asked: queue.SimpleQueue[dict[str, str] | None] = queue.SimpleQueue()
+    asked: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
     busy = threading.Event()
 
     def listen() -> None:
@@ -77,6 +77,14 @@ def main() -> None:
         note = ""
         busy.set()
         try:
+            if "tune" in job:
+                from coterie.runs.tuning.folder import tune_in_folder
+
+                tune_in_folder(
+                    job, lambda done, all_, note: tell(rounds=done, total=all_, note=note)
+                )
+                tell(ended=True)
+                continue
             single = Experiment.from_config(tomllib.loads(job["config"]))
             Planned("", "", single, Path(job["folder"])).run(
                 progress, lambda sentence: tell(say=sentence)

@@ -44,6 +44,8 @@ class Host:
         self.module = copy.deepcopy(module).cpu()
         self.loss = loss
         self.names = [name for name, p in self.module.named_parameters() if p.requires_grad]
+        self.statistics = _running(self.module)
+        """The buffers that hold running statistics (batch normalisation), by name."""
         self._modules: dict[Any, torch.nn.Module] = {}
         self._losses: dict[Any, Callable[..., Any]] = {}
         self._widths: dict[Any, tuple[int, ...]] = {}
@@ -62,23 +64,38 @@ class Host:
     def of(self, dtype: torch.dtype, training: bool) -> torch.nn.Module:
         """The module in a precision and a mode.
 
-        Its trainable parameters are never used, its constants are.
+        Its trainable parameters are never used, its constants are. In training mode running
+        statistics become those of the batch at once (momentum 1).
         """
         if (dtype, training) not in self._modules:
-            self._modules[dtype, training] = copy.deepcopy(self.module).to(dtype).train(training)
+            made = copy.deepcopy(self.module).to(dtype).train(training)
+            for part in made.modules():
+                if training and getattr(part, "running_mean", None) is not None:
+                    part.momentum = 1.0
+            self._modules[dtype, training] = made
         return self._modules[dtype, training]
 
     def outputs(
-        self, parameters: Sequence[torch.Tensor], x: torch.Tensor, training: bool
+        self,
+        parameters: Sequence[torch.Tensor],
+        x: torch.Tensor,
+        training: bool,
+        statistics: Sequence[torch.Tensor] | None = None,
     ) -> torch.Tensor:
+        """`statistics` are those to predict by; in training mode, those of the batch are written
+        into them. None: the module's own, of which nothing is changed.
+        """
         from torch.func import functional_call
 
-        return cast(
-            "torch.Tensor",
-            functional_call(
-                self.of(x.dtype, training), dict(zip(self.names, parameters, strict=True)), (x,)
-            ),
-        )
+        module = self.of(x.dtype, training)
+        if statistics is None:
+            own = dict(module.named_buffers())
+            statistics = [own[name].clone() for name in self.statistics]
+        given = {
+            **dict(zip(self.names, parameters, strict=True)),
+            **dict(zip(self.statistics, statistics, strict=True)),
+        }
+        return cast("torch.Tensor", functional_call(module, given, (x,)))
 
     def losses(self, outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """The mean loss, or one per sample, as the loss gives it.
@@ -107,11 +124,26 @@ class Host:
 
     # -- callbacks ---------------------------------------------------------------------------------
 
-    def on_outputs(self, parameters: Any, x: Any) -> Any:
+    def on_outputs(self, parameters: Any, x: Any, statistics: Any = None) -> Any:
         import torch
 
         with LOCK, torch.no_grad():
-            return self.outputs(*_tensors(parameters, x), training=False).numpy()
+            kept = None if statistics is None else _tensors(statistics, x)[0]
+            return self.outputs(*_tensors(parameters, x), False, kept).numpy()
+
+    def on_statistics(self, parameters: Any, x: Any, weight: Any) -> Any:
+        """The outputs in training mode, zeros for padding, and the statistics of the batch."""
+        import torch
+
+        with LOCK, _drawn_from(0), torch.no_grad():
+            tensors, inputs = _tensors(parameters, x)
+            keep = np.flatnonzero(np.asarray(weight) > 0)
+            own = dict(self.of(inputs.dtype, True).named_buffers())
+            found = [own[name].clone() for name in self.statistics]
+            real = self.outputs(tensors, self._enough(inputs[keep]), True, found)[: len(keep)]
+            out = torch.zeros((len(inputs), *real.shape[1:]), dtype=real.dtype)
+            out[keep] = real
+        return out.numpy(), [b.numpy() for b in found]
 
     def on_outputs_back(self, parameters: Any, x: Any, along: Any) -> Any:
         """The gradients of ⟨outputs, along⟩."""
@@ -141,12 +173,15 @@ class Host:
     def on_loss(self, parameters: Any, x: Any, y: Any, weight: Any) -> Any:
         import torch
 
-        with LOCK, torch.no_grad():
+        with LOCK, _drawn_from(0), torch.no_grad():
             tensors, inputs, targets = self._real(parameters, x, y, weight)
             if not len(inputs):
                 return np.zeros((), inputs.numpy().dtype)
+            by_batch = bool(self.statistics)  # without statistics of the client's own
+            if by_batch:
+                inputs, targets = self._enough(inputs), self._enough(targets)
             return (
-                self.losses(self.outputs(tensors, inputs, training=False), targets)
+                self.losses(self.outputs(tensors, inputs, training=by_batch), targets)
                 .mean()
                 .to(inputs.dtype)
                 .numpy()
@@ -162,6 +197,8 @@ class Host:
                     np.zeros_like(np.asarray(p)) for p in parameters
                 ]
             tensors = [p.requires_grad_() for p in tensors]
+            if self.statistics:
+                inputs, targets = self._enough(inputs), self._enough(targets)
             value = self.losses(self.outputs(tensors, inputs, training=True), targets).mean()
             found = torch.autograd.grad(value, tensors, materialize_grads=True)
         return value.detach().to(inputs.dtype).numpy(), [g.numpy() for g in found]
@@ -178,6 +215,8 @@ class Host:
             if not len(inputs):
                 return nothing
             tensors = [p.requires_grad_() for p in tensors]
+            if self.statistics:
+                inputs, targets = self._enough(inputs), self._enough(targets)
             value = self.losses(self.outputs(tensors, inputs, training=True), targets).mean()
             first = torch.autograd.grad(value, tensors, create_graph=True, materialize_grads=True)
             slope = sum(
@@ -198,6 +237,10 @@ class Host:
         tensors, inputs = _tensors(parameters, x)
         keep = np.flatnonzero(np.asarray(weight) > 0)
         return tensors, inputs[keep], _targets(y)[keep]
+
+    def _enough(self, rows: torch.Tensor) -> torch.Tensor:
+        """A sample alone twice, where a module needs several: PyTorch refuses to normalise one."""
+        return rows.repeat(2, *(1,) * (rows.ndim - 1)) if len(rows) == 1 else rows
 
     # -- before a run ------------------------------------------------------------------------------
 
@@ -258,12 +301,13 @@ class Host:
         before = {name: b.clone() for name, b in trained.named_buffers()}
         self._try(pair, training=True)
         for name, buffer in trained.named_buffers():
-            if not torch.equal(before[name], buffer):
+            counts = name.endswith("num_batches_tracked")
+            if not counts and not torch.equal(before[name], buffer):
                 self._modules.clear()
                 raise InvalidInput(
-                    f"the module {self.label} changes its buffer {name!r} in training (as batch"
-                    " normalisation does its running statistics), but all that it learns must be"
-                    " in its parameters; use group or layer normalisation."
+                    f"the module {self.label} changes its buffer {name!r} in training, but all that"
+                    " it learns must be in its parameters or in the running_mean and running_var of"
+                    " a layer."
                 )
         self._check_loss(found, task)
 
@@ -306,6 +350,12 @@ class Host:
                 f"the loss of a sample taken twice is {float(twice):.4g} and of the sample alone"
                 f" {float(once):.4g}, but must be the same: a mean over samples, not a sum."
             )
+
+
+def _running(module: torch.nn.Module) -> list[str]:
+    """The names of running statistics: running_mean and running_var, where a layer keeps them."""
+    names = {name for name, buffer in module.named_buffers() if buffer is not None}
+    return sorted(n for n in names if n.rpartition(".")[2] in ("running_mean", "running_var"))
 
 
 def _tensors(parameters: Any, x: Any) -> tuple[list[torch.Tensor], torch.Tensor]:

@@ -20,7 +20,7 @@ import numpy as np
 
 from coterie.core.errors import InvalidInput
 from coterie.core.vector import Vector
-from coterie.models.base import Model, OwnLoss
+from coterie.models.base import Fitted, Model, OwnLoss, Statistics
 from coterie.models.torch.callback import call_back, need_torch, reason
 from coterie.models.torch.host import Host
 
@@ -37,6 +37,25 @@ class _Device:
         self.host = host
         self.outputs = self._outputs()
         self.loss = self._loss()
+
+    def train(self, leaves: Any, x: Any, weight: Any) -> Any:
+        """The outputs in training mode, and the statistics of the batch by name."""
+        host = self.host
+        own = dict(host.module.named_buffers())
+        shape = host.shape_of_outputs(x.shape, x.dtype)
+        shapes = [jax.ShapeDtypeStruct(tuple(own[n].shape), x.dtype) for n in host.statistics]
+        out = jax.ShapeDtypeStruct(shape, x.dtype)
+        stopped = jax.lax.stop_gradient(leaves)
+        outputs, found = call_back(host.on_statistics, (out, shapes), stopped, x, weight)
+        return outputs, dict(zip(host.statistics, found, strict=True))
+
+    def predict(self, fitted: Fitted, x: Any) -> Any:
+        """The outputs by given statistics; evaluation only, so without a derivative."""
+        host = self.host
+        shape = jax.ShapeDtypeStruct(host.shape_of_outputs(x.shape, x.dtype), x.dtype)
+        statistics = [fitted.statistics[name] for name in host.statistics]
+        leaves = self.leaves(fitted.parameters)
+        return call_back(host.on_outputs, shape, leaves, x, statistics)
 
     def leaves(self, tree: Any) -> list[Any]:
         out = []
@@ -139,6 +158,11 @@ class TorchModel(Model):
         tree = parameters.tree if isinstance(parameters, Vector) else parameters
         made = copy.deepcopy(self.host.module)
         own = dict(made.named_parameters())
+        if isinstance(tree, Fitted):
+            buffers = dict(made.named_buffers())
+            for name, value in tree.statistics.items():
+                buffers[name].copy_(torch.tensor(np.asarray(value)))
+            tree = tree.parameters
         with torch.no_grad():
             for name, leaf in zip(self.host.names, _Device(self.host).leaves(tree), strict=True):
                 own[name].copy_(torch.tensor(np.asarray(leaf)))
@@ -146,7 +170,11 @@ class TorchModel(Model):
 
 
 def torch_model(
-    module: torch.nn.Module, loss: Callable[..., Any] | None = None, *, l2: float = 0.0
+    module: torch.nn.Module,
+    loss: Callable[..., Any] | None = None,
+    *,
+    l2: float = 0.0,
+    shared_statistics: bool = False,
 ) -> TorchModel:
     """A model from a PyTorch module, for every method (except MOCHA, which needs its linear model
     in closed form).
@@ -159,7 +187,9 @@ def torch_model(
     Parameters are a pytree with the module's names, {"fc1": {"weight": …, "bias": …}}, in the
     module's order, and begin with the module's own values, whatever the seed of a run (build the
     module under `torch.manual_seed` for others). Frozen ones (`requires_grad=False`) and buffers
-    that training does not change are constants: they are neither trained nor sent. Gradients are
+    that training does not change are constants: they are neither trained nor sent. The running
+    statistics of batch normalisation are each client's own: worked out from its data when its model
+    is evaluated or exported, never sent; `shared_statistics` makes them parameters. Gradients are
     taken in training mode, dropout drawn from seed, round, client and step; everything else, scores
     included, is in eval mode. All is computed on the CPU.
     """
@@ -203,9 +233,25 @@ def torch_model(
     def init(key: Any) -> Any:
         return _nested({name: jnp.asarray(value) for name, value in values.items()})
 
+    statistics = None
+    if host.statistics:
+        statistics = Statistics(
+            lambda parameters, x, weight: device.train(device.leaves(parameters), x, weight),
+            shared_statistics,
+        )
+    elif shared_statistics:
+        raise InvalidInput(
+            f"shared_statistics is true, but the module {host.label} has no running statistics."
+        )
+
+    def apply(parameters: Any, x: Any) -> Any:
+        if isinstance(parameters, Fitted):
+            return device.predict(parameters, x)
+        return device.outputs(device.leaves(parameters), x)
+
     return TorchModel(
         init=init,
-        apply=lambda parameters, x: device.outputs(device.leaves(parameters), x),
+        apply=apply,
         l2=l2,
         name="torch",
         loss=OwnLoss(
@@ -214,6 +260,7 @@ def torch_model(
             ),
             samples=None if loss is None else device.samples,
         ),
+        statistics=statistics,
         host=host,
     )
 

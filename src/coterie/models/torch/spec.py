@@ -49,6 +49,11 @@ class TorchSpec(ModelSpec):
         "package.module:name of a function loss(outputs, targets); nothing: cross-entropy or half"
         " the squared error",
     )
+    shared_statistics: bool | None = option(
+        None,
+        "true: running statistics (batch normalisation) are parameters, sent and averaged with the"
+        " others; nothing: each client has its own",
+    )
     l2: float = option(0.0, "adds (l2/2)‖parameters‖² to the loss", low=0)
 
     def build(self, input_shape: tuple[int, ...], outputs: int) -> Model:
@@ -65,4 +70,5 @@ class TorchSpec(ModelSpec):
                 raise InvalidInput(
                     f"model.module is {self.module!r}, but calling it failed ({reason(error)})."
                 ) from None
-        return torch_model(module, loss() if isinstance(loss, type) else loss)
+        loss = loss() if isinstance(loss, type) else loss
+        return torch_model(module, loss, shared_statistics=bool(self.shared_statistics))

@@ -1,0 +1,1 @@
+"""Models outside of a run: folders that hold all that is needed to predict, and ONNX files."""

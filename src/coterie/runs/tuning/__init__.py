@@ -1,0 +1,1 @@
+"""Tuning of methods on validation data."""

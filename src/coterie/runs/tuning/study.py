@@ -1,0 +1,386 @@
+"""The trials of one method: what is tried next (Optuna), what it gave, and what is the best."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.core.errors import InvalidInput
+from coterie.core.search import Among, Log
+from coterie.methods.base import Method
+from coterie.report.trials import Trial, TrialsOf
+from coterie.runs.contender import Contender
+from coterie.runs.tuning.batch import Batch, Problem, Tried, predicted_steps
+from coterie.runs.tuning.spaces import Params, Spaces, inside, point, with_params
+
+GRID_POINTS = 4
+"""Values that the sampler "grid" takes of a range."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """How one method is tuned."""
+
+    steps: float | None
+    """Gradient steps per client that its trials may take together; None: as time allows."""
+    sampler: str = "tpe"
+    width: int = 8
+    prune: bool = True
+    seed: int = 0
+    """Of the sampler."""
+    decay: bool = False
+    """Step sizes go to 0 over a run, along a cosine."""
+
+
+@dataclasses.dataclass
+class Tuned:
+    """A method at the best values that were found."""
+
+    label: str
+    given: Contender
+    contender: Contender
+    score: float
+    """Mean validation score of the best trial: of a maximum, so a little too good."""
+    clients: NDArray[np.float64]
+    """The same per client; NaN for clients without validation rows."""
+    rounds: tuple[int, ...]
+    """The round that counted, of every run of the best trial."""
+    trials: list[Trial]
+    steps: float
+    """Gradient steps per client that all trials took together."""
+    seconds: float
+    spaces: Spaces
+
+    @property
+    def method(self) -> Method:
+        return self.contender.method
+
+    @property
+    def params(self) -> Params:
+        """The values that were found."""
+        return self.best.params
+
+    @property
+    def best(self) -> Trial:
+        return best_of(self.trials)
+
+    def table(self) -> TrialsOf:
+        """The trials for tables and figures."""
+        logarithmic = {name: isinstance(space, Log) for name, space in self.spaces.items()}
+        return TrialsOf(self.label, self.trials, self.best.number, logarithmic)
+
+    @property
+    def given_score(self) -> float | None:
+        """What the values that were given reached, where they were tried to the end."""
+        first = next((t for t in self.trials if t.state == "complete"), None)
+        return first.score if first is not None and first.number == 0 else None
+
+
+def optuna() -> Any:
+    """The library, or one sentence."""
+    try:
+        import optuna as found
+    except ImportError:
+        raise InvalidInput(
+            "tuning needs Optuna, which is not installed; install it with: pip install"
+            " 'coterie[tune]'"
+        ) from None
+    found.logging.set_verbosity(found.logging.WARNING)
+    return found
+
+
+def best_of(trials: Sequence[Trial]) -> Trial:
+    """The best of those that ran to their end; if none did, of those that went furthest."""
+    for state in ("complete", "cut", "pruned"):
+        there = [t for t in trials if t.state == state]
+        if there:
+            return max(there, key=lambda t: t.score)
+    why = next((t.reason for t in trials if t.reason), "none was made")
+    raise InvalidInput(f"no trial gave a score, e.g.: {why}")
+
+
+class Study:
+    """Asks for trials in batches and is told what they gave; `storage` may survive the process."""
+
+    def __init__(
+        self, label: str, contender: Contender, spaces: Spaces, settings: Settings, storage: Any
+    ) -> None:
+        self.library, self.settings = optuna(), settings
+        self.contender, self.spaces, self.label = contender, spaces, label
+        self.study = self.library.create_study(
+            storage=storage, study_name=label, direction="maximize", load_if_exists=True
+        )
+        self.distributions = {
+            name: self._distribution(name, space) for name, space in spaces.items()
+        }
+        self._take_up()
+
+    def _distribution(self, name: str, space: Any) -> Any:
+        kinds = self.library.distributions
+        if isinstance(space, Among):
+            return kinds.CategoricalDistribution(space.values)
+        log = isinstance(space, Log)
+        if self.contender.method.public()[name].traced:
+            return kinds.FloatDistribution(space.low, space.high, log=log)
+        return kinds.IntDistribution(int(space.low), int(space.high), log=log)
+
+    def _take_up(self) -> None:
+        """Trials that a killed process left unfinished are failed and asked for again."""
+        state = self.library.trial.TrialState
+        for trial in self.study.get_trials(deepcopy=False, states=(state.RUNNING,)):
+            self.study.tell(trial.number, state=state.FAIL)
+            self.study.enqueue_trial(trial.params)
+
+    @property
+    def done(self) -> list[Any]:
+        """Trials that were told, with what they gave."""
+        return [t for t in self.study.get_trials(deepcopy=False) if "state" in t.user_attrs]
+
+    def trials(self) -> list[Trial]:
+        return [
+            Trial(
+                number,
+                dict(t.params),
+                t.user_attrs["state"],
+                float("nan") if t.user_attrs["score"] is None else t.user_attrs["score"],
+                tuple(t.user_attrs["rounds"]),
+                t.user_attrs["steps"],
+                t.user_attrs["seconds"],
+                t.user_attrs["reason"],
+            )
+            for number, t in enumerate(self.done)
+        ]
+
+    @property
+    def steps(self) -> float:
+        return float(sum(t.user_attrs["steps"] for t in self.done))
+
+    def plan(self) -> None:
+        """Before the first trial: the given values, then places that fill the space evenly."""
+        if self.study.get_trials(deepcopy=False):
+            return
+        first = self._first()
+        places = self._grid() if self.settings.sampler == "grid" else self._even()
+        for params in [*([] if first is None else [first]), *places]:
+            if params is not first or params not in places:
+                self.study.enqueue_trial(params)
+
+    def _first(self) -> Params | None:
+        given = {name: getattr(self.contender.method, name) for name in self.spaces}
+        fits = all(inside(space, given[name]) for name, space in self.spaces.items())
+        return given if fits else None
+
+    def _grid(self) -> list[Params]:
+        values = [space.points(GRID_POINTS) for space in self.spaces.values()]
+        return [dict(zip(self.spaces, each, strict=True)) for each in itertools.product(*values)]
+
+    def _even(self) -> list[Params]:
+        """A low-discrepancy sequence for the first batch."""
+        from scipy.stats import qmc
+
+        if not self.spaces:
+            return []
+        drawn = qmc.Halton(len(self.spaces), seed=self.settings.seed)
+        places = drawn.random(max(0, self.settings.width - 1))
+        return [point(self.spaces, place, self.contender.method) for place in places]
+
+    @property
+    def waiting(self) -> int:
+        state = self.library.trial.TrialState.WAITING
+        return len(self.study.get_trials(deepcopy=False, states=(state,)))
+
+    def ask(self, count: int) -> list[Any]:
+        """So many trials, fewer where a grid has no more."""
+        if self.settings.sampler == "grid" or not self.spaces:
+            count = min(count, self.waiting) if self.done or self.spaces else 1
+        told = len(self.done)
+        seed = int(np.random.default_rng([self.settings.seed, told]).integers(2**31))
+        samplers = self.library.samplers
+        with _quietly():
+            self.study.sampler = (
+                samplers.TPESampler(seed=seed, n_startup_trials=1, multivariate=True)
+                if self.settings.sampler == "tpe"
+                else samplers.RandomSampler(seed=seed)
+            )
+            return [self.study.ask(self.distributions) for _ in range(count)]
+
+    def tell(self, trial: Any, tried: Tried) -> None:
+        state = self.library.trial.TrialState
+        known = bool(np.isfinite(tried.score))
+        facts = {
+            "score": tried.score if known else None,
+            "rounds": tried.rounds,
+            "steps": tried.steps,
+            "seconds": tried.seconds,
+            "reason": tried.reason,
+            "clients": (
+                [] if tried.clients is None else [None if np.isnan(c) else c for c in tried.clients]
+            ),
+            "state": tried.state if known or tried.state == "failed" else "failed",
+        }
+        for round_, score in tried.curve:
+            if np.isfinite(score):
+                trial.report(score, round_)
+        for key, value in facts.items():
+            trial.set_user_attr(key, value)
+        with _quietly():
+            if facts["state"] == "complete":
+                self.study.tell(trial, tried.score)
+            else:
+                ended = state.PRUNED if facts["state"] != "failed" else state.FAIL
+                self.study.tell(trial, state=ended)
+
+    def clients_of(self, number: int) -> NDArray[np.float64]:
+        found = self.done[number].user_attrs["clients"]
+        return np.array([np.nan if c is None else c for c in found], float)
+
+    @property
+    def seconds(self) -> float:
+        """The time that was spent, by all processes that worked on it."""
+        return float(self.study.user_attrs.get("seconds", 0.0))
+
+    def spent(self, seconds: float) -> None:
+        self.study.set_user_attr("seconds", self.seconds + seconds)
+
+    @property
+    def finished(self) -> bool:
+        return bool(self.study.user_attrs.get("finished"))
+
+    def finish(self) -> None:
+        self.study.set_user_attr("finished", True)
+
+    def result(self, rounds: int) -> Tuned:
+        trials = self.trials()
+        best = best_of(trials)
+        over = rounds if self.settings.decay else None
+        method = with_params(self.contender.method, best.params, self.spaces, over)
+        return Tuned(
+            self.label,
+            self.contender,
+            self.contender._replace(method=method),
+            best.score,
+            self.clients_of(best.number),
+            best.rounds,
+            trials,
+            self.steps,
+            self.seconds,
+            self.spaces,
+        )
+
+
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def tune_one(
+    study: Study,
+    problem: Problem,
+    *,
+    deadline: float | None = None,
+    tick: Callable[[float, str], None] | None = None,
+    stop: Callable[[], bool] = lambda: False,
+    check: Callable[[], None] = lambda: None,
+) -> Tuned:
+    """Trials of one method until its budget is used up.
+
+    `stop` ends it after a batch; `check` may raise in the middle of one, whose trials are then made
+    anew when the study is taken up.
+    """
+    study.plan()
+    batch_seconds = 0.0
+    while not stop():
+        count = _affordable(study, problem)
+        if study.done and deadline is not None:
+            left = deadline - time.monotonic()
+            if left < 0.6 * batch_seconds or left <= 0:
+                break
+        if count < 1:
+            break
+        started = time.monotonic()
+        try:
+            told = _batch(study, problem, count, deadline, tick, check=check)
+        finally:
+            batch_seconds = time.monotonic() - started
+            study.spent(batch_seconds)
+        if not told:
+            break
+    if not stop():
+        study.finish()
+    return study.result(int(problem.training["rounds"]))
+
+
+def _batch(
+    study: Study,
+    problem: Problem,
+    count: int,
+    deadline: float | None,
+    tick: Callable[[float, str], None] | None,
+    *,
+    check: Callable[[], None],
+) -> int:
+    """One batch of trials; gives how many there were.
+
+    They are told together at the end, so that a killed process leaves whole batches.
+    """
+    settings = study.settings
+    asked = study.ask(min(count, settings.width))
+    over = int(problem.training["rounds"]) if settings.decay else None
+    base = study.contender.method
+    groups: dict[tuple[Any, ...], list[Any]] = {}
+    public, note = base.public(), _note(study)
+    told: list[tuple[Any, Tried]] = []
+    for trial in asked:
+        static = tuple(v for k, v in trial.params.items() if not public[k].traced)
+        groups.setdefault(static, []).append(trial)
+    for trials in groups.values():
+        methods, fit = [], []
+        for trial in trials:
+            try:
+                methods.append(with_params(base, trial.params, study.spaces, over))
+                fit.append(trial)
+            except InvalidInput as error:
+                told.append((trial, Tried(state="failed", reason=str(error))))
+        if not fit:
+            continue
+        batch = Batch(
+            problem,
+            methods,
+            study.contender.channel,
+            prune=settings.prune,
+            deadline=deadline,
+            tick=None if tick is None else lambda steps: tick(steps, note),
+            check=check,
+        )
+        told += zip(fit, batch.run(), strict=True)
+    order = {trial.number: tried for trial, tried in told}
+    for trial in asked:
+        study.tell(trial, order[trial.number])
+    return len(asked)
+
+
+def _note(study: Study) -> str:
+    scores = [t.score for t in study.trials() if np.isfinite(t.score)]
+    return f"{len(study.done)} trials" + (f", best {max(scores):.4f}" if scores else "")
+
+
+def _affordable(study: Study, problem: Problem) -> int:
+    """How many more trials the budget of gradient steps pays for, if all run to their end."""
+    settings = study.settings
+    if settings.steps is None:
+        return settings.width
+    left = settings.steps - study.steps
+    whole = [t.steps for t in study.trials() if t.state == "complete"]
+    cost = float(np.mean(whole)) if whole else predicted_steps(study.contender.method, problem)
+    affordable = int(left / max(cost, 1e-9) + 1e-6)
+    return max(affordable, 0 if study.done else 1)
