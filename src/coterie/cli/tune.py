@@ -9,6 +9,7 @@ import typer
 from rich.table import Table
 
 from coterie.cli.console import DataDir, Force, Import, Set, load_plugins, out, say
+from coterie.core.metrics import Metric, metric_of
 
 
 def tune(
@@ -83,7 +84,7 @@ def tune(
     with bars(out, unit="s" if minutes is not None else "steps") as begin:
         board = begin if isinstance(begin, Board) else None
         found = tune_into(chosen, place, force=force, jobs=jobs, board=board, say=say)
-    out.print(_table(found))
+    out.print(_table(found, metric_of(chosen.training.metric, chosen.federation().task)))
     out.print(
         "Tuned on validation data; test rows were not read. Compare with: coterie compare"
         f" {place / 'tuned.toml'}",
@@ -92,18 +93,20 @@ def tune(
     )
 
 
-def _table(found: list[Any]) -> Table:
+def _table(found: list[Any], metric: Metric) -> Table:
     from coterie.report.trials import params_text
 
-    table = Table(title="best on validation data", title_justify="left")
-    for name in ("method", "values", "score", "as given", "trials", "failed", "steps", "seconds"):
+    title = f"best {metric.title} on validation data ({metric.better})"
+    table = Table(title=title, title_justify="left")
+    rest = ("as given", "trials", "failed", "steps", "seconds")
+    for name in ("method", "values", metric.name, *rest):
         table.add_column(name, justify="left" if name in ("method", "values") else "right")
     for t in found:
         table.add_row(
             t.label,
             params_text(t.params) or "(nothing to search)",
-            f"{t.score:z.4f}",
-            "" if t.given_score is None else f"{t.given_score:z.4f}",
+            f"{metric.value(t.score):z.4f}",
+            "" if t.given_score is None else f"{metric.value(t.given_score):z.4f}",
             str(len(t.trials)),
             str(sum(trial.state == "failed" for trial in t.trials)),
             f"{t.steps:.0f}",

@@ -108,18 +108,20 @@ class Result:
 
     def _repr_html_(self) -> str:
         views = self.method.model_views
+        mean = lambda scores: f"{self.metric.value(np.nanmean(scores)):.4f}"
         rows = [
-            [str(shot.round), split, *(f"{np.nanmean(v):.4f}" for v in scores.score[: len(views)])]
+            [str(shot.round), split, *(mean(v) for v in scores.score[: len(views)])]
             for shot in self.snapshots[-1:]
             for split, scores in shot.scores.items()
             if np.isfinite(scores.score).any()
         ]
-        title = f"{self.method.title} on {self.federation.name}: {self._told()}"
+        about = f"{self.metric.title}, {self.metric.better}"
+        title = f"{self.method.title} on {self.federation.name}: {self._told()} ({about})"
         return html_table(title, ["round", "split", *(f"{v} model" for v in views)], rows)
 
     def to_pandas(self) -> pandas.DataFrame:
         """A row per evaluation, split, view and client that has a score: round, split, view,
-        client, score (larger is better: errors are negated), loss.
+        client, score (the larger the better: errors are negated), loss.
 
         Clients of the split "newcomers" are those that were held out. Needs pandas.
         """

@@ -147,11 +147,13 @@ class Comparison:
         used = [i for i in range(len(COLUMNS)) if any(line[i] for line in table)]
         rows = [[line[i] for i in used] for line in table]
         answer = f"<p><b>{html.escape(str(self.answer()))}</b></p>"
-        return answer + html_table(self.title, [COLUMNS[i] for i in used], rows)
+        title = f"{self.title}: test {self.metric.heading}"
+        return answer + html_table(title, [COLUMNS[i] for i in used], rows)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """A row per method, view, seed and client after the last round: score, loss, test samples,
-        and the gain over the Local of the same seed. Needs pandas.
+        """A row per method, view, seed and client after the last round: score (the larger the
+        better: errors are negated), loss, test samples, and the gain over the Local of the same
+        seed. Needs pandas.
         """
         keys = ("method", "view", "seed", "client", "score", "loss", "samples", "gain over Local")
         made: dict[str, list[Any]] = {key: [] for key in keys}

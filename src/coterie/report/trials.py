@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from coterie.core.metrics import Metric
 from coterie.report.figures import pyplot, svg
 
 COLUMNS = ("method", "trial", "state", "score", "round", "steps", "seconds")
@@ -52,8 +53,10 @@ def params_text(params: dict[str, Any]) -> str:
     return ", ".join(f"{key} = {value_text(value)}" for key, value in params.items())
 
 
-def _cells(label: str, trial: Trial) -> list[str]:
-    score = "" if np.isnan(trial.score) else f"{trial.score:.6f}"
+def _cells(label: str, trial: Trial, metric: Metric | None = None) -> list[str]:
+    """Of a trial; its score, or the value of the metric."""
+    value = trial.score if metric is None else metric.value(trial.score)
+    score = "" if np.isnan(value) else f"{value:z.6f}"
     rounds = " ".join(map(str, trial.rounds))
     return [
         label,
@@ -67,7 +70,9 @@ def _cells(label: str, trial: Trial) -> list[str]:
 
 
 def trials_csv(found: Sequence[TrialsOf]) -> str:
-    """All trials, a column for every option that was searched."""
+    """All trials, a column for every option that was searched. Of scores larger is better: errors
+    are negated.
+    """
     options = list(dict.fromkeys(key for f in found for t in f.trials for key in t.params))
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
@@ -79,14 +84,14 @@ def trials_csv(found: Sequence[TrialsOf]) -> str:
     return out.getvalue()
 
 
-def trials_markdown(found: Sequence[TrialsOf], head: str) -> str:
-    """A table per method; the best trial is set in bold."""
+def trials_markdown(found: Sequence[TrialsOf], head: str, metric: Metric) -> str:
+    """A table per method, in values of the metric; the best trial is set in bold."""
     parts = [head]
     for f in found:
-        names = ["trial", "state", "validation score", "round", "steps", "values", ""]
+        names = ["trial", "state", f"validation {metric.title}", "round", "steps", "values", ""]
         lines = [names, ["---"] * len(names)]
         for trial in f.trials:
-            _, number, state, score, rounds, steps, _ = _cells(f.label, trial)
+            _, number, state, score, rounds, steps, _ = _cells(f.label, trial, metric)
             mark = "**" if trial.number == f.best else ""
             values = params_text(trial.params)
             line = [number, state, score, rounds, steps, values]
@@ -96,8 +101,8 @@ def trials_markdown(found: Sequence[TrialsOf], head: str) -> str:
     return "\n".join(parts)
 
 
-def trials_figure(found: Sequence[TrialsOf], score_name: str = "validation score") -> str:
-    """For every method: scores trial by trial with the best so far, and over each option, as
+def trials_figure(found: Sequence[TrialsOf], metric: Metric) -> str:
+    """For every method: the metric trial by trial with the best so far, and over each option, as
     SVG.
     """
     plt = pyplot()
@@ -111,7 +116,7 @@ def trials_figure(found: Sequence[TrialsOf], score_name: str = "validation score
     )
     for row, f in zip(axes, found, strict=True):
         there = [t for t in f.trials if not np.isnan(t.score)]
-        scores = np.array([t.score for t in there])
+        scores = metric.value(np.array([t.score for t in there]))
         colours = ["C0" if t.state == "complete" else "0.65" for t in there]
         best = next((t for t in there if t.number == f.best), None)
         row[0].scatter([t.number for t in there], scores, c=colours, s=14)
@@ -119,13 +124,13 @@ def trials_figure(found: Sequence[TrialsOf], score_name: str = "validation score
         if ended:
             row[0].step(
                 [t.number for t in ended],
-                np.maximum.accumulate([t.score for t in ended]),
+                metric.value(np.maximum.accumulate([t.score for t in ended])),
                 where="post",
                 color="C1",
                 linewidth=1.2,
             )
         row[0].set_xlabel("trial")
-        row[0].set_ylabel(f"{f.label}\n{score_name}")
+        row[0].set_ylabel(f"{f.label}\nvalidation {metric.title}")
         searched = _searched(f)
         for axis, name in zip(row[1:], searched, strict=False):
             values = [t.params[name] for t in there]
@@ -133,7 +138,8 @@ def trials_figure(found: Sequence[TrialsOf], score_name: str = "validation score
             axis.scatter(values if plain else [str(v) for v in values], scores, c=colours, s=14)
             if best is not None:
                 value = best.params[name]
-                axis.scatter([value if plain else str(value)], [best.score], c="C1", s=40, zorder=3)
+                at = metric.value(best.score)
+                axis.scatter([value if plain else str(value)], [at], c="C1", s=40, zorder=3)
             if plain and f.logarithmic.get(name):
                 axis.set_xscale("log")
             axis.set_xlabel(name)

@@ -18,6 +18,7 @@ from typing import Any
 
 from coterie.core.errors import InvalidInput
 from coterie.core.files import locked, make_folder, write_text
+from coterie.core.metrics import metric_of
 from coterie.methods.local import Local, equal_compute
 from coterie.report.trials import trials_csv, trials_figure, trials_markdown
 from coterie.runs import inputs
@@ -251,10 +252,12 @@ def _written(workshop: Workshop) -> list[Tuned]:
     places = range(len(workshop.asked.contenders))
     found = [workshop.asked.study(i, workshop.settings, storage).result(rounds) for i in places]
     told, tables = how(workshop, found), [t.table() for t in found]
+    task = workshop.problem.federations[0].task
+    metric = metric_of(workshop.experiment.training.metric, task)
     head = f"# {workshop.experiment.name}: trials\n\n" + "\n".join(told) + "\n"
     write_text(folder / "trials.csv", trials_csv(tables))
-    write_text(folder / "trials.md", trials_markdown(tables, head))
-    write_text(folder / "trials.svg", trials_figure(tables) + "\n")
+    write_text(folder / "trials.md", trials_markdown(tables, head, metric))
+    write_text(folder / "trials.svg", trials_figure(tables, metric) + "\n")
     remarks = "".join(f"# {sentence}\n" for sentence in ("Made by `coterie tune`.", *told))
     experiment = tuned_experiment(workshop.experiment, found)
     write_text(folder / "tuned.toml", remarks + "\n" + experiment.to_toml())

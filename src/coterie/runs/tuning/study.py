@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.core.errors import InvalidInput
+from coterie.core.metrics import metric_of
 from coterie.core.search import Among, Log
 from coterie.methods.base import Method
 from coterie.report.trials import Trial, TrialsOf
@@ -340,7 +341,7 @@ def _batch(
     over = int(problem.training["rounds"]) if settings.decay else None
     base = study.contender.method
     groups: dict[tuple[Any, ...], list[Any]] = {}
-    public, note = base.public(), _note(study)
+    public, note = base.public(), _note(study, problem)
     told: list[tuple[Any, Tried]] = []
     for trial in asked:
         static = tuple(v for k, v in trial.params.items() if not public[k].traced)
@@ -371,9 +372,11 @@ def _batch(
     return len(asked)
 
 
-def _note(study: Study) -> str:
+def _note(study: Study, problem: Problem) -> str:
+    metric = metric_of(problem.training.get("metric"), problem.federations[0].task)
     scores = [t.score for t in study.trials() if np.isfinite(t.score)]
-    return f"{len(study.done)} trials" + (f", best {max(scores):.4f}" if scores else "")
+    best = f", best {metric.name} {metric.value(max(scores)):.4f}" if scores else ""
+    return f"{len(study.done)} trials{best}"
 
 
 def _affordable(study: Study, problem: Problem) -> int:
