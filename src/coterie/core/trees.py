@@ -28,6 +28,15 @@ def _names(tree: Any) -> tuple[list[str], list[Any], Any]:
     return names, [leaf for _, leaf in paths], structure
 
 
+def leaf_names(tree: Any) -> list[str]:
+    """The names of the leaves, which may be shapes alone.
+
+    >>> leaf_names({"w": np.ones(2), "b": np.zeros(1)})
+    ['b', 'w']
+    """
+    return _names(tree)[0]
+
+
 def named_leaves(tree: Any) -> dict[str, NDArray[Any]]:
     """The leaves of a tree by name.
 

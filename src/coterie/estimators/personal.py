@@ -164,7 +164,7 @@ class Personal(BaseEstimator):
         return build_model(spec, shape), shape.outputs
 
     def _stacked(self, model: Model, view: str) -> Any:
-        like = jax.eval_shape(model.init, jax.random.key(0))
+        like = model.predictor(ProblemShape(*self._shape).inputs)
         return tree_of(like, self.models_[view])
 
     def _shared(self, x: Array) -> Array:

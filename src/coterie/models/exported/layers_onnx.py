@@ -7,13 +7,14 @@ batch axis is free, and nothing but `onnx` is needed to write them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
+import jax
 import numpy as np
 from numpy.typing import NDArray
 
 from coterie.core.errors import InvalidInput
-from coterie.models.base import ModelSpec
+from coterie.models.base import Fitted, ModelSpec
 from coterie.models.layers import image_shape
 
 OPSET, ML_OPSET, IR = 18, 3, 8
@@ -108,6 +109,25 @@ def _group_norm(to: Emitter, p: dict[str, Array], x: str, groups: int = 16) -> s
     return to.node("Add", [scaled, to.constant(p["shift"][:, None, None])])
 
 
+def _affine(to: Emitter, p: dict[str, Array], x: str, axes: int) -> str:
+    """Batch normalisation by a client's statistics, which `_with_statistics` put into p."""
+    wide = lambda v: to.constant(v.reshape(-1, *(1,) * axes))
+    return to.node("Add", [to.node("Mul", [x, wide(p["scale"])]), wide(p["shift"])])
+
+
+def _with_statistics(model: Fitted) -> dict[str, Any]:
+    """The parameters, with scales and shifts that do all of batch normalisation."""
+    p = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), model.parameters)
+    for name, found in model.statistics.items():
+        layer = p
+        for word in name.split("."):
+            layer = layer[word]
+        norm = layer.get("norm", layer)
+        norm["scale"] = norm["scale"] / np.sqrt(np.asarray(found["var"], np.float64) + 1e-5)
+        norm["shift"] = norm["shift"] - np.asarray(found["mean"], np.float64) * norm["scale"]
+    return cast(dict[str, Any], p)
+
+
 def _flat(to: Emitter, x: str) -> str:
     return to.node("Flatten", [x], axis=1)
 
@@ -125,6 +145,8 @@ def _linear(to: Emitter, spec: Any, p: Any, x: str, inputs: tuple[int, ...]) -> 
 def _perceptron(to: Emitter, spec: Any, p: Any, x: str, inputs: tuple[int, ...]) -> str:
     h = _dense(to, p["layer0"], _flat(to, x))
     for i in range(1, len(p)):
+        norm = p[f"layer{i - 1}"].get("norm")
+        h = h if norm is None else _affine(to, norm, h, 0)
         h = _dense(to, p[f"layer{i}"], _relu(to, h))
     return h
 
@@ -147,13 +169,15 @@ def _lenet(to: Emitter, spec: Any, p: Any, x: str, inputs: tuple[int, ...]) -> s
 
 
 def _resnet(to: Emitter, spec: Any, p: Any, x: str, inputs: tuple[int, ...]) -> str:
+    by_batch = getattr(spec, "norm", None) is not None
+    normed = lambda q, y: _affine(to, q, y, 2) if by_batch else _group_norm(to, q, y)
     h = _conv(to, p["conv"], _image(to, spec.name, x, inputs), 7, stride=2, padding=3)
-    h = _pool(to, _relu(to, _group_norm(to, p["norm"], h)), 3, 1)
+    h = _pool(to, _relu(to, normed(p["norm"], h)), 3, 1)
     for name, stride in (("1a", 1), ("1b", 1), ("2a", 2), ("2b", 1)):
         q = p[name]
         y = _conv(to, q["conv1"], h, 3, stride=stride, padding=1)
-        y = _conv(to, q["conv2"], _relu(to, _group_norm(to, q["norm1"], y)), 3, padding=1)
-        y = _group_norm(to, q["norm2"], y)
+        y = _conv(to, q["conv2"], _relu(to, normed(q["norm1"], y)), 3, padding=1)
+        y = normed(q["norm2"], y)
         around = _conv(to, q["shortcut"], h, 1, stride=stride) if "shortcut" in q else h
         h = _relu(to, to.node("Add", [y, around]))
     return _dense(to, p["out"], _flat(to, to.node("GlobalAveragePool", [h])))
@@ -176,4 +200,6 @@ def emit(to: Emitter, spec: ModelSpec, parameters: Any, x: str, inputs: tuple[in
             f"the model {spec.name!r} cannot be written as ONNX; the models that can are"
             f" {', '.join(LAYERS)}."
         )
+    if isinstance(parameters, Fitted):
+        parameters = _with_statistics(parameters)
     return LAYERS[spec.name](to, spec, _floats(parameters), x, inputs)
