@@ -24,12 +24,13 @@ def blocks(page: Path, language: str) -> list[str]:
 def test_python_in_the_documentation_runs(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from coterie.core.metrics import METRICS
     from coterie.methods import METHODS
 
     if page.name == "torch.md":
         pytest.importorskip("torch", reason="PyTorch is an extra")
     monkeypatch.chdir(tmp_path)
-    before = dict(METHODS)
+    before, metrics = dict(METHODS), dict(METRICS)
     module = types.ModuleType("documentation")
     monkeypatch.setitem(sys.modules, "documentation", module)
     try:
@@ -38,11 +39,21 @@ def test_python_in_the_documentation_runs(
     finally:
         METHODS.clear()
         METHODS.update(before)
+        METRICS.clear()
+        METRICS.update(metrics)
 
 
 def test_the_experiment_in_the_readme_is_valid() -> None:
     (text,) = blocks(ROOT / "README.md", "toml")
     assert Experiment.from_config(tomllib.loads(text)).method.name == "fedu"
+
+
+def test_the_experiment_in_tuning_is_valid() -> None:
+    whole, part = blocks(ROOT / "docs/tuning.md", "toml")
+    made = Experiment.from_config(tomllib.loads(whole))
+    assert made.tune is not None
+    assert set(made.tune.spaces) == {"fedu"}
+    Experiment.from_config({"data": "digits", **tomllib.loads(part)})
 
 
 def test_the_plan_and_the_client_in_the_documentation_are_valid(tmp_path: Path) -> None:

@@ -113,8 +113,7 @@ def read_models(folder: Path, simulator: Simulator, place: int) -> dict[str, Vec
         with safe_open(path, "numpy") as file:
             if int(file.get_tensor("round")) != simulator.t:
                 return None
-            models = {}
-            like = simulator.model.predictor(simulator.federation.input_shape)
+            models, like = {}, simulator.model.predictor(simulator.federation.input_shape)
             for view in simulator.method.model_views:
                 leaves = {}
                 for name in leaf_names(like):
