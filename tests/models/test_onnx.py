@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import warnings
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -15,8 +16,8 @@ import coterie
 from coterie import InvalidInput
 from coterie.data.prepared import Prepared
 from coterie.models import get_model
-from coterie.models.base import Model, ModelSpec, model_spec
-from coterie.models.exported.model import Exported, predict
+from coterie.models.base import Fitted, Model, ModelSpec, model_spec
+from coterie.models.exported.model import Exported, predict, read
 from coterie.models.exported.onnx import to_onnx
 from tests.support.clinic import rows
 
@@ -121,6 +122,27 @@ def test_pictures(name: str, inputs: tuple[int, ...], options: dict[str, Any]) -
     np.testing.assert_allclose(chances, want.probabilities, atol=1e-5)
     assert label.tolist() == want.values.tolist()
     assert len(session(model).run(None, {"x": x[:1]})[0]) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs"), [("mlp", (4,)), pytest.param("resnet", (12, 11, 3), marks=pytest.mark.slow)]
+)
+def test_batch_normalisation_by_a_clients_statistics(
+    name: str, inputs: tuple[int, ...], tmp_path: Path
+) -> None:
+    """In ONNX, and from a folder that was written and read again."""
+    spec, rng = get_model(name, {"norm": "batch"}), np.random.default_rng(1)
+    built = spec.build(inputs, 3)
+    assert built.statistics is not None
+    x, parameters = rng.normal(size=(5, *inputs)).astype(np.float32), built.init(jax.random.key(0))
+    statistics = built.statistics.train(parameters, x, np.ones(5, np.float32))[1]
+    model = Exported(spec, "classification", inputs, 3, Fitted(parameters, statistics))
+    wanted = predict(model, x).probabilities
+    model.write(tmp_path)
+    again = predict(read(tmp_path), x).probabilities
+    np.testing.assert_array_equal(again, wanted)
+    np.testing.assert_allclose(session(model).run(None, {"x": x})[1], wanted, atol=1e-5)
+    assert np.ptp(wanted, axis=0).max() > 0.01
 
 
 def test_a_column_may_be_called_as_an_output_is() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 
@@ -20,6 +21,10 @@ from coterie.engine.adapt import adapt
 from coterie.engine.reference import simulate_slowly
 from coterie.methods.split import named
 from coterie.models.base import Fitted
+from coterie.models.exported.model import predict, read
+from coterie.runs.export import export
+from tests.support.clinic import rows
+from tests.support.clinic import train as train_clinic
 from tests.support.conformance_cases import assert_alike
 from tests.support.room import Room, assert_same, make_plan
 
@@ -231,3 +236,14 @@ def test_training_modes_that_do_not_fit_are_refused(
     model = Model(INIT, lambda m, x: OUT(m.parameters, x), statistics=Statistics(train))
     with pytest.raises(InvalidInput, match=words):
         coterie.simulate(coterie.FedAvg(), ragged, model, rounds=1)
+
+
+def test_an_exported_folder_predicts_without_the_training_data(tmp_path: Path) -> None:
+    """The run keeps the finished models, since their statistics cannot be had from states alone."""
+    model = {"name": "mlp", "hidden": "4", "norm": "batch"}
+    folder = train_clinic(tmp_path, model=model, method={"name": "fedbn", "local_steps": 2})
+    (place,) = export(folder, ["south"], tmp_path / "one", say=lambda _: None)
+    exported = read(place)
+    assert isinstance(exported.parameters, Fitted)
+    found = predict(exported, pa.table(rows(20)))
+    assert np.isfinite(found.probabilities).all()
