@@ -15,7 +15,7 @@ from coterie import Federation, InvalidInput, Local, PFedMe
 from coterie.data.federation import Split
 from coterie.methods import METHODS
 from coterie.runs.experiment import Experiment
-from coterie.runs.tuning.batch import Problem
+from coterie.runs.tuning.batch import TuningProblem
 from coterie.runs.tuning.options import Tuning
 from coterie.runs.tuning.tune import Clock, tune_methods
 
@@ -95,7 +95,7 @@ def test_test_rows_are_never_read(seed: int, size: int) -> None:
 
 def test_trials_cannot_be_made_on_test_rows() -> None:
     with pytest.raises(InvalidInput, match=r"has .* test rows, but tuning must not have any"):
-        Problem((federation(),), "mlr", None, {}, (0,))
+        TuningProblem((federation(),), "mlr", None, {}, (0,))
     without = coterie.load("digits", clients=3, validation=0.0)
     with pytest.raises(InvalidInput, match="no validation data to tune on"):
         tune_methods(without, ["local"])
@@ -136,6 +136,20 @@ def test_a_trial_that_diverges_fails_alone() -> None:
     assert (wrong.state, right.state) == ("failed", "complete")
     assert "diverged in round" in wrong.reason
     assert tuned.params == {"lr": 0.5}
+
+
+def test_a_space_without_a_stable_value_ends_with_a_sentence() -> None:
+    """Every trial breaks the condition of FedU's mixing step, and costs nothing."""
+    with pytest.raises(InvalidInput, match="no trial gave a score, e.g.: a step-size condition"):
+        tune_methods(
+            federation(),
+            [coterie.FedU(local_steps=2)],
+            training=TRAINING,
+            search={"fedu": {"eta": {"low": 500.0, "high": 1000.0}}},
+            steps=STEPS,
+            width=2,
+            local=False,
+        )
 
 
 def test_the_worse_half_is_dropped_and_not_billed_further() -> None:
