@@ -24,12 +24,13 @@ def blocks(page: Path, language: str) -> list[str]:
 def test_python_in_the_documentation_runs(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from coterie.core.metrics import METRICS
     from coterie.methods import METHODS
 
     if page.name == "torch.md":
         pytest.importorskip("torch", reason="PyTorch is an extra")
     monkeypatch.chdir(tmp_path)
-    before = dict(METHODS)
+    before, metrics = dict(METHODS), dict(METRICS)
     module = types.ModuleType("documentation")
     monkeypatch.setitem(sys.modules, "documentation", module)
     try:
@@ -38,6 +39,8 @@ def test_python_in_the_documentation_runs(
     finally:
         METHODS.clear()
         METHODS.update(before)
+        METRICS.clear()
+        METRICS.update(metrics)
 
 
 def test_the_experiment_in_the_readme_is_valid() -> None:

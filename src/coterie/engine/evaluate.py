@@ -174,7 +174,7 @@ def _tiles(
 
     def one(tile: Tiles, row: ClientState) -> tuple[Any, Any]:
         received = exchange.hear(now, hub, broadcast, tile.client, row).received
-        models = setting.method.models(received, row.method_state, now.objective(tile.client))
+        models = setting.method.predictors(received, row.method_state, now.objective(tile.client))
         views = [models[view] for view in setting.method.model_views]
         return _outputs(spec.learner, views, held, tile.client, tile.first)
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.core.metrics import Metric
+from coterie.core.errors import InvalidInput
+from coterie.core.metrics import SHIPPED, Metric
 from coterie.data.federation import Federation
 
 if TYPE_CHECKING:
@@ -34,6 +35,21 @@ def majority_scores(federation: Federation, metric: Metric) -> Array:
     test = federation.test
     owner = np.repeat(np.arange(federation.clients), test.sizes)
     return metric.scores(shares[owner], test.y, test.offsets)
+
+
+def refuse_undefined(federation: Federation, metric: Metric) -> None:
+    """Refuse a metric that has no meaning for any client's test rows. Of the metrics of coterie
+    that is known beforehand: it is a matter of the true targets alone.
+    """
+    test = federation.test
+    if metric.name not in SHIPPED or metric.rowwise or not len(test):
+        return
+    told = np.zeros((len(test), federation.outputs))
+    if np.isnan(metric.values(told, test.y, test.offsets)).all():
+        raise InvalidInput(
+            f"training.metric is {metric.name!r}, but no client has it on its test data, since"
+            f" {metric.undefined}; choose another metric."
+        )
 
 
 def notes(comparison: Comparison) -> list[str]:

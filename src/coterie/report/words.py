@@ -200,10 +200,7 @@ def _nothing(comparison: Comparison) -> str:
             f" federated methods with. {why}"
         )
     return (
-        f"The {comparison.metric.title} is not defined for any client"
-        f" ({comparison.metric.undefined}), so there is nothing to say about federating."
-        if not comparison.members.any() and comparison.undefined()
-        else "No client has test rows at every seed, so there is nothing to say about federating."
+        "No client has test rows at every seed, so there is nothing to say about federating."
         if not comparison.members.any()
         else "There is no Local to compare with, so there is nothing to say about federating."
     )

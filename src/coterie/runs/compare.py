@@ -32,6 +32,7 @@ from coterie.methods.base import Method
 from coterie.methods.local import Local, equal_compute
 from coterie.models.base import Model, ModelSpec
 from coterie.report.comparison import Comparison, Entry
+from coterie.report.imbalance import refuse_undefined
 from coterie.report.measures import sheets
 from coterie.report.outcome import Outcome
 from coterie.report.page import page
@@ -205,6 +206,7 @@ def compare(
     given = judged_by(metric, dict(training))
     options = Training.from_config(given)
     decides = metric_of(options.metric, federation.task)
+    refuse_undefined(federation, decides)
     labelled, partner = with_locals(chosen, options.cohort_size(federation) == federation.clients)
     table = []
     for i, (label, contender) in enumerate(labelled):
@@ -257,6 +259,7 @@ def compare_into(
     _needs_test_data(federation)
     metric = metric_of(experiment.training.metric, federation.task)
     _check_wishes(targets, budgets, metric)
+    refuse_undefined(federation, metric)
     everybody = (
         experiment.training.cohort_size(federation) == federation.clients
     )  # refuses before anything is written
