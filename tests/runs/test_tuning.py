@@ -54,7 +54,8 @@ def test_every_method_has_a_search_space_within_what_is_allowed() -> None:
 def test_every_method_gets_the_same_gradient_steps(found: list[Any]) -> None:
     assert [t.label for t in found] == ["local", "pfedme"]
     assert [t.steps for t in found] == [6 * STEPS] * 2
-    assert [len(t.trials) for t in found] == [6, 3]
+    ended = [[trial for trial in t.trials if trial.state == "complete"] for t in found]
+    assert [len(trials) for trials in ended] == [6, 3]  # those that fail beforehand cost nothing
     for tuned in found:
         # Counted from the ledger: a run by itself takes the steps that its trial was billed.
         best = tuned.best
@@ -70,7 +71,7 @@ def test_what_was_given_is_tried_first_and_the_best_is_chosen(found: list[Any]) 
     for tuned in found:
         given = {name: getattr(tuned.given.method, name) for name in tuned.spaces}
         assert tuned.trials[0].params == given
-        assert tuned.score == max(t.score for t in tuned.trials)
+        assert tuned.score == max(t.score for t in tuned.trials if t.state == "complete")
         assert tuned.given_score == tuned.trials[0].score
         assert {k: getattr(tuned.method, k) for k in tuned.params} == tuned.params
 
@@ -140,7 +141,7 @@ def test_a_trial_that_diverges_fails_alone() -> None:
 
 def test_a_space_without_a_stable_value_ends_with_a_sentence() -> None:
     """Every trial breaks the condition of FedU's mixing step, and costs nothing."""
-    with pytest.raises(InvalidInput, match="no trial gave a score, e.g.: a step-size condition"):
+    with pytest.raises(InvalidInput, match=r"no trial gave a score, .* a step-size condition"):
         tune_methods(
             federation(),
             [coterie.FedU(local_steps=2)],
