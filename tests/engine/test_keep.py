@@ -9,14 +9,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
 
 import coterie
 from coterie import FedU, InvalidInput, Local
 from coterie.runs import run as runs
 from coterie.runs.experiment import Experiment
 from coterie.runs.export import export
-from tests.engine.test_run import killed_and_resumed_ends_the_same, tables
+from tests.engine.test_run import (
+    killed_and_resumed_ends_the_same,
+    models,
+    same_bits,
+    tables,
+)
 
 quiet = lambda sentence: None
 NOISY: dict[str, Any] = {"rounds": 12, "eval_every": 2, "batch_size": 2, "cohort": 3}
@@ -112,10 +116,7 @@ def test_a_folder_exports_and_reports_the_best_round(tmp_path: Path) -> None:
     assert {r["round"] for r in tables(folder)["rows"]} == {kept}
     stopped = tmp_path / "stopped"
     runs.start(noisy(rounds=kept, keep="last"), stopped, say=quiet)
-    mine = [load_file(p) for p in export(folder, None, tmp_path / "a", say=quiet)]
-    theirs = [load_file(p) for p in export(stopped, None, tmp_path / "b", say=quiet)]
-    for a, b in zip(mine, theirs, strict=True):
-        assert all(np.array_equal(a[name], b[name]) for name in b)
+    assert same_bits(models(folder, tmp_path / "a"), models(stopped, tmp_path / "b"))
     again = runs.resume(folder, say=quiet)  # nothing is left to do
     assert again.simulator.t == kept
 
@@ -132,7 +133,27 @@ def test_a_damaged_best_round_is_noticed(tmp_path: Path) -> None:
     assert tables(folder) == before
 
 
-@pytest.mark.parametrize("store", ["device", pytest.param("file", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("store", ["device", "file"])
+def test_interrupted_the_best_round_is_the_same(store: str, tmp_path: Path) -> None:
+    chosen = noisy(checkpoint_every=2, patience=4, store=store)
+    runs.start(chosen, tmp_path / "whole", say=quiet)
+
+    def dying(simulator: Any, snapshot: Any) -> None:
+        if simulator.t >= 9 and snapshot is None:  # between two checkpoints
+            raise SystemExit("killed")
+
+    with pytest.raises(SystemExit):
+        runs.start(chosen, tmp_path / "cut", progress=dying, say=quiet)
+    runs.resume(tmp_path / "cut", say=quiet)
+    status = [(tmp_path / name / "status.json").read_text() for name in ("cut", "whole")]
+    assert status[0] == status[1]
+    assert tables(tmp_path / "cut") == tables(tmp_path / "whole")
+    found = [models(tmp_path / name, tmp_path / f"of-{name}") for name in ("cut", "whole")]
+    assert same_bits(*found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("store", ["device", "file"])
 def test_killed_at_random_moments_the_best_round_is_the_same(store: str, tmp_path: Path) -> None:
     chosen = noisy(rounds=300, eval_every=10, checkpoint_every=10, patience=28, store=store)
     killed_and_resumed_ends_the_same(chosen, tmp_path, random.Random(store), attempts=2)

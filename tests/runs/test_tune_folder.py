@@ -140,21 +140,21 @@ def test_trials_that_were_under_way_are_made_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after a kill: the study holds trials that are running, and nobody runs them."""
-    from coterie.runs.tuning.batch import Batch
+    from coterie.runs.tuning.batch import TrialBatch
     from coterie.runs.tuning.folder import tune_into
 
     made = Experiment.from_config(tomllib.loads(EXPERIMENT))
     tune_into(made, tmp_path / "whole")
-    real, batches = Batch.run, []
+    real, batches = TrialBatch.run, []
 
-    def dying(batch: Batch) -> Any:
+    def dying(batch: TrialBatch) -> Any:
         batches.append(batch)
         if len(batches) == 2:
             raise SystemExit("killed")
         return real(batch)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Batch, "run", dying)
+        patch.setattr(TrialBatch, "run", dying)
         with pytest.raises(SystemExit):
             tune_into(made, tmp_path / "cut")
     left = trials_in(tmp_path / "cut" / "study.db")

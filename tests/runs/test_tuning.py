@@ -15,7 +15,7 @@ from coterie import Federation, InvalidInput, Local, PFedMe
 from coterie.data.federation import Split
 from coterie.methods import METHODS
 from coterie.runs.experiment import Experiment
-from coterie.runs.tuning.batch import Problem
+from coterie.runs.tuning.batch import TuningProblem
 from coterie.runs.tuning.options import Tuning
 from coterie.runs.tuning.tune import Clock, tune_methods
 
@@ -54,7 +54,8 @@ def test_every_method_has_a_search_space_within_what_is_allowed() -> None:
 def test_every_method_gets_the_same_gradient_steps(found: list[Any]) -> None:
     assert [t.label for t in found] == ["local", "pfedme"]
     assert [t.steps for t in found] == [6 * STEPS] * 2
-    assert [len(t.trials) for t in found] == [6, 3]
+    ended = [[trial for trial in t.trials if trial.state == "complete"] for t in found]
+    assert [len(trials) for trials in ended] == [6, 3]  # those that fail beforehand cost nothing
     for tuned in found:
         # Counted from the ledger: a run by itself takes the steps that its trial was billed.
         best = tuned.best
@@ -70,7 +71,7 @@ def test_what_was_given_is_tried_first_and_the_best_is_chosen(found: list[Any]) 
     for tuned in found:
         given = {name: getattr(tuned.given.method, name) for name in tuned.spaces}
         assert tuned.trials[0].params == given
-        assert tuned.score == max(t.score for t in tuned.trials)
+        assert tuned.score == max(t.score for t in tuned.trials if t.state == "complete")
         assert tuned.given_score == tuned.trials[0].score
         assert {k: getattr(tuned.method, k) for k in tuned.params} == tuned.params
 
@@ -95,7 +96,7 @@ def test_test_rows_are_never_read(seed: int, size: int) -> None:
 
 def test_trials_cannot_be_made_on_test_rows() -> None:
     with pytest.raises(InvalidInput, match=r"has .* test rows, but tuning must not have any"):
-        Problem((federation(),), "mlr", None, {}, (0,))
+        TuningProblem((federation(),), "mlr", None, {}, (0,))
     without = coterie.load("digits", clients=3, validation=0.0)
     with pytest.raises(InvalidInput, match="no validation data to tune on"):
         tune_methods(without, ["local"])
@@ -136,6 +137,20 @@ def test_a_trial_that_diverges_fails_alone() -> None:
     assert (wrong.state, right.state) == ("failed", "complete")
     assert "diverged in round" in wrong.reason
     assert tuned.params == {"lr": 0.5}
+
+
+def test_a_space_without_a_stable_value_ends_with_a_sentence() -> None:
+    """Every trial breaks the condition of FedU's mixing step, and costs nothing."""
+    with pytest.raises(InvalidInput, match=r"no trial gave a score, .* a step-size condition"):
+        tune_methods(
+            federation(),
+            [coterie.FedU(local_steps=2)],
+            training=TRAINING,
+            search={"fedu": {"eta": {"low": 500.0, "high": 1000.0}}},
+            steps=STEPS,
+            width=2,
+            local=False,
+        )
 
 
 def test_the_worse_half_is_dropped_and_not_billed_further() -> None:

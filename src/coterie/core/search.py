@@ -1,7 +1,7 @@
 """Where tuning looks for the value of an option: a range, or a list of values.
 
-A search space is declared beside the option, as in `option(0.05, …, search=Log(0.003, 1))`, shown
-by `coterie show METHOD`, and overridden by the section [tune] of an experiment.
+A search space is declared beside the option, as in `option(0.05, …, search=LogRange(0.003, 1))`,
+shown by `coterie show METHOD`, and overridden by the section [tune] of an experiment.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from coterie.core.errors import InvalidInput, shown, unknown
 
 
 @dataclasses.dataclass(frozen=True)
-class Log:
+class LogRange:
     """Numbers from `low` to `high`, on a logarithmic scale."""
 
     low: float
@@ -31,7 +31,7 @@ class Log:
 
 
 @dataclasses.dataclass(frozen=True)
-class Span:
+class LinearRange:
     """Numbers from `low` to `high`."""
 
     low: float
@@ -60,8 +60,8 @@ class Among:
         return self.values
 
 
-Space = Log | Span | Among
-STEP = Log(0.003, 1.0, decays=True)
+Space = LogRange | LinearRange | Among
+STEP = LogRange(0.003, 1.0, decays=True)
 """Of step sizes of plain gradient steps."""
 
 
@@ -92,7 +92,7 @@ def from_config(field: str, given: Any, declared: Space | None = None) -> Space:
             or not math.isfinite(value)
         ):
             raise InvalidInput(f"{field}.{key} is {value!r}, but must be a finite number.")
-    scale = given.get("scale", "linear" if isinstance(declared, Span) else "log")
+    scale = given.get("scale", "linear" if isinstance(declared, LinearRange) else "log")
     if scale not in ("log", "linear"):
         raise unknown(f"{field}.scale,", scale, ("log", "linear"))
     assert low is not None
@@ -100,7 +100,7 @@ def from_config(field: str, given: Any, declared: Space | None = None) -> Space:
     if not low < high or (scale == "log" and low <= 0):
         must = "0 < low < high on a logarithmic scale" if scale == "log" else "low < high"
         raise InvalidInput(f"{field} is from {low:g} to {high:g}, but must have {must}.")
-    return (Log if scale == "log" else Span)(float(low), float(high), decays)
+    return (LogRange if scale == "log" else LinearRange)(float(low), float(high), decays)
 
 
 def _not_a_number(value: Any) -> bool:

@@ -39,7 +39,7 @@ class Standing(NamedTuple):
         return self.score > other.score or (self.score == other.score and self.loss < other.loss)
 
 
-class Shelf(Protocol):
+class BestShelf(Protocol):
     """Where the states of the best round are kept until the end."""
 
     def put(self, simulator: Simulator) -> None: ...
@@ -63,7 +63,7 @@ class InMemory:
 class Keeper:
     """Follows the evaluations of a run, keeps its best round, and says when to stop."""
 
-    def __init__(self, training: Training, shelf: Shelf | None = None) -> None:
+    def __init__(self, training: Training, shelf: BestShelf | None = None) -> None:
         self.training, self.shelf = training, shelf or InMemory()
         self.best: Standing | None = None
         self.round: int | None = None

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from coterie.core.options import hidden, option
 from coterie.core.schedule import Number, at
-from coterie.core.search import Log
+from coterie.core.search import LogRange
 from coterie.core.vector import Vector
 from coterie.data.shape import ProblemShape
 from coterie.methods.base import Step, method
@@ -81,7 +81,7 @@ class AFL(Averaging, LocalSGD):
     views: ClassVar[tuple[str, ...]] = ("global",)
 
     weight_lr: Number = option(
-        0.1, "step size of the weights", symbol="γ_λ", low=0, search=Log(0.003, 1)
+        0.1, "step size of the weights", symbol="γ_λ", low=0, search=LogRange(0.003, 1)
     )
     weighting: str = option("uniform", "(fixed: clients count by λ)", choices=("uniform",))
     clients: Any = hidden()

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from coterie.core.options import option
 from coterie.core.schedule import Number, at
-from coterie.core.search import Span
+from coterie.core.search import LinearRange
 from coterie.core.vector import Vector
 from coterie.methods.base import Step, Work, method
 from coterie.methods.sgd import LocalSGD
@@ -83,7 +83,7 @@ class APFL(Averaging, LocalSGD):
         symbol="α",
         low=0,
         high=1,
-        search=Span(0.1, 0.9),
+        search=LinearRange(0.1, 0.9),
     )
     adapt: bool = option(False, "every client learns its own α by gradient steps")
     weighting: str = option(

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from coterie.core.options import option
 from coterie.core.schedule import Number, at
-from coterie.core.search import STEP, Log
+from coterie.core.search import STEP, LogRange
 from coterie.core.vector import Vector
 from coterie.methods.base import Condition, Step, Work, method
 from coterie.methods.conditions import rate
@@ -63,7 +63,7 @@ class Ditto(FedAvg):
     views: ClassVar[tuple[str, ...]] = ("personal", "global")
 
     lam: Number = option(
-        1.0, "how strongly x_k is held to w", symbol="λ", low=0, search=Log(0.01, 10)
+        1.0, "how strongly x_k is held to w", symbol="λ", low=0, search=LogRange(0.01, 10)
     )
     lr: Number = option(0.05, "step size of the global task", symbol="μ", above=0, search=STEP)
     personal_lr: Number = option(0.05, "step size of x_k", symbol="η", above=0, search=STEP)

@@ -7,7 +7,7 @@ from typing import Any
 
 from coterie.core.options import option
 from coterie.core.schedule import Number, at
-from coterie.core.search import STEP, Log
+from coterie.core.search import STEP, LogRange
 from coterie.core.vector import Vector
 from coterie.methods.base import Condition, Step, method
 from coterie.methods.conditions import rate
@@ -55,7 +55,7 @@ class FedProx(FedAvg):
         "how strongly the local model is held to the received one",
         symbol="μ",
         low=0,
-        search=Log(0.001, 10),
+        search=LogRange(0.001, 10),
     )
 
     def local(self, received: Vector, state: Any, objective: Objective) -> Step:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from coterie.core.options import option
 from coterie.core.schedule import Number, at
-from coterie.core.search import Log
+from coterie.core.search import LogRange
 from coterie.core.vector import Vector
 from coterie.coupling import merges, penalty
 from coterie.methods.base import Condition, Step, method
@@ -35,7 +35,9 @@ class Laplacian(GraphMethod, LocalSGD):
 
     strength: ClassVar[str] = "eta"
 
-    eta: Number = option(0.01, "strength of the coupling", symbol="η", low=0, search=Log(1e-4, 0.3))
+    eta: Number = option(
+        0.01, "strength of the coupling", symbol="η", low=0, search=LogRange(1e-4, 0.3)
+    )
     mix_lr: Number | None = option(
         None,
         "step of the mixing; nothing: μR as in the paper, R as given in steps or epochs",

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from coterie.core.errors import InvalidInput
 from coterie.core.options import hidden, option
 from coterie.core.schedule import Number, at
-from coterie.core.search import Log
+from coterie.core.search import LogRange
 from coterie.core.vector import Vector
 from coterie.data.shape import ProblemShape
 from coterie.methods.base import Condition, Step, method
@@ -65,7 +65,7 @@ class L2GD(Averaging, LocalSGD):
     begins_from_received: ClassVar[bool] = False  # it sends x_k, its own
 
     lam: Number = option(
-        0.1, "how strongly x_k is pulled to the mean", symbol="λ", low=0, search=Log(0.01, 10)
+        0.1, "how strongly x_k is pulled to the mean", symbol="λ", low=0, search=LogRange(0.01, 10)
     )
     coin: bool = option(
         False,

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from coterie.core.options import option
 from coterie.core.schedule import Number, at
-from coterie.core.search import STEP, Log
+from coterie.core.search import STEP, LogRange
 from coterie.core.vector import Vector
 from coterie.coupling import penalty
 from coterie.methods import inner
@@ -31,7 +31,7 @@ class LpProjBase(Subspace, Averaging):
 
     p: float = option(2.0, "exponent of the penalty", symbol="p", low=1, static=True)
     lam: Number = option(
-        1.0, "how strongly P x_k is held to w̃", symbol="λ", low=0, search=Log(0.01, 10)
+        1.0, "how strongly P x_k is held to w̃", symbol="λ", low=0, search=LogRange(0.01, 10)
     )
     lr: Number = option(0.1, "step size of w̃", symbol="η", above=0, search=STEP)
     personal_lr: Number = option(0.05, "step size of x", above=0, search=STEP)

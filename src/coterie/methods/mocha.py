@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from coterie.core.errors import InvalidInput
 from coterie.core.files import read_arrays
 from coterie.core.options import hidden, option
-from coterie.core.search import Log
+from coterie.core.search import LogRange
 from coterie.core.vector import Vector
 from coterie.data.shape import ProblemShape
 from coterie.methods import dual
@@ -107,13 +107,13 @@ class Mocha(StarMethod):
     needs_exact: ClassVar[bool] = True
 
     lam: float = option(
-        0.1, "how strongly the models are coupled", symbol="λ", low=0, search=Log(0.001, 10)
+        0.1, "how strongly the models are coupled", symbol="λ", low=0, search=LogRange(0.001, 10)
     )
     decay: float = option(
         0.01,
         "weight of (decay/2)‖W‖²; λΩ + decay·I must be positive definite",
         low=0,
-        search=Log(1e-4, 0.1),
+        search=LogRange(1e-4, 0.1),
     )
     omega: str = option(
         "mean",

@@ -8,7 +8,7 @@ import jax
 
 from coterie.core.options import option
 from coterie.core.schedule import Number, at
-from coterie.core.search import Log
+from coterie.core.search import LogRange
 from coterie.core.vector import Vector
 from coterie.methods.base import Step, Work, method
 from coterie.methods.sgd import LocalSGD
@@ -59,7 +59,7 @@ class PerFedAvg(Averaging, LocalSGD):
     views: ClassVar[tuple[str, ...]] = ("personal", "global")
 
     adapt_lr: Number = option(
-        0.05, "step size of the adaptation", symbol="α", low=0, search=Log(0.003, 1)
+        0.05, "step size of the adaptation", symbol="α", low=0, search=LogRange(0.003, 1)
     )
     adapt_steps: int = option(
         1, "steps of the adaptation when a client's model is asked for (1 in the paper)", low=1

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from coterie.core.options import option
 from coterie.core.schedule import Number, at
-from coterie.core.search import STEP, Log
+from coterie.core.search import STEP, LinearRange, LogRange
 from coterie.core.vector import Vector
 from coterie.methods import inner
 from coterie.methods.base import Condition, Step, Work, method
@@ -65,10 +65,17 @@ class PFedMe(Averaging):
     renamed_values: ClassVar[dict[str, dict[str, str]]] = {"inner_start": {"memory": "last"}}
 
     lam: Number = option(
-        15.0, "how strongly θ_k is held to w", symbol="λ", low=0, search=Log(0.1, 30)
+        15.0, "how strongly θ_k is held to w", symbol="λ", low=0, search=LogRange(0.1, 30)
     )
     lr: Number = option(0.01, "step size of w", symbol="η", above=0, search=STEP)
     personal_lr: Number = option(0.05, "step size of θ", above=0, search=STEP)
+    beta: Number = option(
+        1.0,
+        "weight of the new mean at the hub: w ← (1−β)w + β·mean",
+        symbol="β",
+        above=0,
+        search=LinearRange(0.5, 2.0),
+    )
     local_rounds: int = option(20, "mini-batches (and steps of w) per round", symbol="R", low=1)
     inner_steps: int = option(
         5,

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from coterie.core.options import option
 from coterie.core.schedule import Number, at
-from coterie.core.search import STEP, Log
+from coterie.core.search import STEP, LogRange
 from coterie.core.vector import Vector
 from coterie.methods.base import Step, method
 from coterie.methods.sgd import LocalSGD, Trained
@@ -72,7 +72,11 @@ class RSA(StarMethod, LocalSGD):
     strength: ClassVar[str] = "lam"
 
     lam: Number = option(
-        0.05, "how strongly x_k and w are pulled together", symbol="λ", low=0, search=Log(0.001, 1)
+        0.05,
+        "how strongly x_k and w are pulled together",
+        symbol="λ",
+        low=0,
+        search=LogRange(0.001, 1),
     )
     hub_lr: Number = option(0.01, "step size of w", symbol="μ₀", above=0, search=STEP)
     hub_decay: Number = option(

@@ -26,7 +26,7 @@ from coterie.models.base import Model, ModelSpec
 
 
 @dataclasses.dataclass(frozen=True)
-class Problem:
+class TuningProblem:
     """What is tuned on. No federation here has test rows."""
 
     federations: tuple[Federation, ...]
@@ -90,12 +90,12 @@ Tick = Callable[[float], None]
 """Called with the gradient steps per client that were taken since the last call."""
 
 
-class Batch:
+class TrialBatch:
     """Methods that differ in floats only, as trials side by side."""
 
     def __init__(
         self,
-        problem: Problem,
+        problem: TuningProblem,
         methods: Sequence[Method],
         channel: Channel,
         *,
@@ -241,7 +241,7 @@ def _mean(scores: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
         return np.where(there.any(0), total / there.sum(0), np.nan)
 
 
-def predicted_steps(method: Method, problem: Problem) -> float:
+def predicted_steps(method: Method, problem: TuningProblem) -> float:
     """Gradient steps per client of one trial that runs to its end, as its options tell."""
     training = Training.from_config({**problem.training, "seed": 0})
     total = 0.0

@@ -26,9 +26,9 @@ from coterie.runs import run as runs
 from coterie.runs.contender import Contender
 from coterie.runs.experiment import Experiment
 from coterie.runs.grid import Board, Crew
-from coterie.runs.tuning.batch import Problem
-from coterie.runs.tuning.study import Settings, Tuned, optuna, tune_one
-from coterie.runs.tuning.tune import Asked, Clock, asked_experiment, tuning_seeds
+from coterie.runs.tuning.batch import TuningProblem
+from coterie.runs.tuning.study import Tuned, TuningSettings, optuna, tune_one
+from coterie.runs.tuning.tune import Clock, TuningRequest, asked_experiment, tuning_seeds
 
 STUDY = "study.db"
 FOUND = ("tuned.toml", "trials.csv", "trials.md", "trials.svg")
@@ -43,9 +43,9 @@ class Workshop:
 
     experiment: Experiment
     folder: Path
-    asked: Asked
-    problem: Problem
-    settings: Settings
+    asked: TuningRequest
+    problem: TuningProblem
+    settings: TuningSettings
 
     @classmethod
     def of(cls, experiment: Experiment, folder: Path) -> Workshop:

@@ -11,7 +11,7 @@ from coterie.core import search
 from coterie.core.declared import check_search
 from coterie.core.errors import InvalidInput, unknown
 from coterie.core.schedule import Cosine, Schedule
-from coterie.core.search import Among, Log, Space
+from coterie.core.search import Among, LogRange, Space
 from coterie.methods.base import METHODS, Method
 
 Spaces = dict[str, Space]
@@ -75,7 +75,7 @@ def write_search(spaces: Mapping[str, Spaces]) -> dict[str, Any]:
     def plain(space: Space) -> Any:
         if isinstance(space, Among):
             return list(space.values)
-        scale = "log" if isinstance(space, Log) else "linear"
+        scale = "log" if isinstance(space, LogRange) else "linear"
         return {"low": space.low, "high": space.high, "scale": scale}
 
     return {m: {k: plain(s) for k, s in each.items()} for m, each in spaces.items()}
@@ -108,7 +108,7 @@ def spaces_of(method: Method, given: Mapping[str, Spaces], *, whole: bool) -> Sp
 def _widened(space: Space, value: Any) -> Space:
     if isinstance(space, Among):
         return space if value in space.values else Among((value, *space.values), space.decays)
-    if isinstance(space, Log) and value <= 0:
+    if isinstance(space, LogRange) and value <= 0:
         return space
     return type(space)(min(space.low, value), max(space.high, value), space.decays)
 
@@ -141,7 +141,7 @@ def point(spaces: Spaces, place: np.ndarray, method: Method) -> Params:
             continue
         value = float(
             space.low * (space.high / space.low) ** u
-            if isinstance(space, Log)
+            if isinstance(space, LogRange)
             else space.low + u * (space.high - space.low)
         )
         value = min(max(value, space.low), space.high)

@@ -15,13 +15,15 @@ from numpy.typing import NDArray
 
 from coterie.core.errors import InvalidInput
 from coterie.core.metrics import metric_of
-from coterie.core.search import Among, Log
+from coterie.core.search import Among, LogRange
 from coterie.methods.base import Method
 from coterie.report.trials import Trial, TrialsOf
 from coterie.runs.contender import Contender
-from coterie.runs.tuning.batch import Batch, Problem, Tried, predicted_steps
+from coterie.runs.tuning.batch import TrialBatch, Tried, TuningProblem, predicted_steps
 from coterie.runs.tuning.spaces import Params, Spaces, inside, point, with_params
 
+MOST_IDLE = 10
+"""Batches in a row of which every trial failed before its first round; then there is no use."""
 TOLD = "coterie"
 """Under this name a study holds what became of a trial: one value, since each is a write."""
 GRID_POINTS = 4
@@ -29,7 +31,7 @@ GRID_POINTS = 4
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
+class TuningSettings:
     """How one method is tuned."""
 
     steps: float | None
@@ -77,7 +79,7 @@ class Tuned:
 
     def table(self) -> TrialsOf:
         """The trials for tables and figures."""
-        logarithmic = {name: isinstance(space, Log) for name, space in self.spaces.items()}
+        logarithmic = {name: isinstance(space, LogRange) for name, space in self.spaces.items()}
         return TrialsOf(self.label, self.trials, self.best.number, logarithmic)
 
     @property
@@ -114,7 +116,12 @@ class Study:
     """Asks for trials in batches and is told what they gave; `storage` may survive the process."""
 
     def __init__(
-        self, label: str, contender: Contender, spaces: Spaces, settings: Settings, storage: Any
+        self,
+        label: str,
+        contender: Contender,
+        spaces: Spaces,
+        settings: TuningSettings,
+        storage: Any,
     ) -> None:
         self.library, self.settings = optuna(), settings
         self.contender, self.spaces, self.label = contender, spaces, label
@@ -130,7 +137,7 @@ class Study:
         kinds = self.library.distributions
         if isinstance(space, Among):
             return kinds.CategoricalDistribution(space.values)
-        log = isinstance(space, Log)
+        log = isinstance(space, LogRange)
         if self.contender.method.public()[name].traced:
             return kinds.FloatDistribution(space.low, space.high, log=log)
         return kinds.IntDistribution(int(space.low), int(space.high), log=log)
@@ -288,7 +295,7 @@ def _quietly() -> Iterator[None]:
 
 def tune_one(
     study: Study,
-    problem: Problem,
+    problem: TuningProblem,
     *,
     deadline: float | None = None,
     tick: Callable[[float, str], None] | None = None,
@@ -301,8 +308,8 @@ def tune_one(
     anew when the study is taken up.
     """
     study.plan()
-    batch_seconds = 0.0
-    while not stop():
+    batch_seconds, idle = 0.0, 0
+    while not stop() and idle < MOST_IDLE:
         count = _affordable(study, problem)
         if study.done and deadline is not None:
             left = deadline - time.monotonic()
@@ -310,7 +317,7 @@ def tune_one(
                 break
         if count < 1:
             break
-        started = time.monotonic()
+        started, before = time.monotonic(), study.steps
         try:
             told = _batch(study, problem, count, deadline, tick, check=check)
         finally:
@@ -318,6 +325,7 @@ def tune_one(
             study.spent(batch_seconds)
         if not told:
             break
+        idle = 0 if study.steps > before else idle + 1
     if not stop():
         study.finish()
     return study.result(int(problem.training["rounds"]))
@@ -325,7 +333,7 @@ def tune_one(
 
 def _batch(
     study: Study,
-    problem: Problem,
+    problem: TuningProblem,
     count: int,
     deadline: float | None,
     tick: Callable[[float, str], None] | None,
@@ -356,7 +364,7 @@ def _batch(
                 told.append((trial, Tried(state="failed", reason=str(error))))
         if not fit:
             continue
-        batch = Batch(
+        batch = TrialBatch(
             problem,
             methods,
             study.contender.channel,
@@ -379,7 +387,7 @@ def _note(study: Study, problem: Problem) -> str:
     return f"{len(study.done)} trials{best}"
 
 
-def _affordable(study: Study, problem: Problem) -> int:
+def _affordable(study: Study, problem: TuningProblem) -> int:
     """How many more trials the budget of gradient steps pays for, if all run to their end."""
     settings = study.settings
     if settings.steps is None:

@@ -39,10 +39,10 @@ from coterie.methods.local import Local
 from coterie.models.base import Model, ModelSpec
 from coterie.runs.contender import Contender
 from coterie.runs.experiment import Experiment
-from coterie.runs.tuning.batch import Problem, predicted_steps
+from coterie.runs.tuning.batch import TuningProblem, predicted_steps
 from coterie.runs.tuning.options import Tuning
 from coterie.runs.tuning.spaces import read_search, spaces_of
-from coterie.runs.tuning.study import Settings, Study, Tuned, optuna, tune_one
+from coterie.runs.tuning.study import Study, Tuned, TuningSettings, optuna, tune_one
 
 TRIALS = 16
 """Runs of the method that takes most steps, for which the default budget is enough."""
@@ -67,7 +67,7 @@ def tuning_seeds(reported: Sequence[int], count: int = 1) -> tuple[int, ...]:
     return tuple(next(free) for _ in range(count))
 
 
-class Asked(NamedTuple):
+class TuningRequest(NamedTuple):
     """What is to be tuned, however it was asked."""
 
     federation: Federation
@@ -79,7 +79,7 @@ class Asked(NamedTuple):
     reported: Sequence[int]
     tuning: Tuning
 
-    def problem(self, seeds: Sequence[int]) -> Problem:
+    def problem(self, seeds: Sequence[int]) -> TuningProblem:
         """What trials are made on."""
         options = Training.from_config(dict(self.training)).to_config()
         for key in ("seed", "store", "checkpoint_every"):
@@ -91,9 +91,9 @@ class Asked(NamedTuple):
             )
         count = self.tuning.options.folds
         parts = [self.federation] if count is None else cut_folds(self.federation, count, seeds[0])
-        return Problem(tuple(parts), self.model, self.graph, options, tuple(seeds))
+        return TuningProblem(tuple(parts), self.model, self.graph, options, tuple(seeds))
 
-    def settings(self, problem: Problem) -> Settings:
+    def settings(self, problem: TuningProblem) -> TuningSettings:
         """What is the same for all methods."""
         options, steps = self.tuning.options, self.tuning.options.steps
         grid = options.sampler == "grid"
@@ -104,11 +104,11 @@ class Asked(NamedTuple):
         if prune is None:
             share = math.inf if options.minutes is None else 60 * options.minutes
             prune = not grid and share / len(self.contenders) >= BRIEF
-        return Settings(
+        return TuningSettings(
             budget, options.sampler, options.width, prune, problem.seeds[0], options.decay
         )
 
-    def study(self, place: int, settings: Settings, storage: Any = None) -> Study:
+    def study(self, place: int, settings: TuningSettings, storage: Any = None) -> Study:
         contender = self.contenders[place]
         options = self.tuning.options
         spaces = spaces_of(contender.method, self.tuning.spaces, whole=options.whole)
@@ -122,14 +122,14 @@ class Asked(NamedTuple):
         channel = lambda c: "" if c.channel == PLAIN else f" {c.channel.name}"
         return distinct([slug(c.method.name + channel(c)) for c in self.contenders], "-{}")
 
-    def with_local(self) -> Asked:
+    def with_local(self) -> TuningRequest:
         """Local comes first, unless it is there."""
         if any(isinstance(c.method, Local) for c in self.contenders):
             return self
         return self._replace(contenders=[Contender(Local()), *self.contenders])
 
 
-def asked_experiment(experiment: Experiment) -> Asked:
+def asked_experiment(experiment: Experiment) -> TuningRequest:
     """An experiment's data without test rows, and all that is tuned on it.
 
     With `resplit` the split is that of the first seed.
@@ -145,7 +145,7 @@ def asked_experiment(experiment: Experiment) -> Asked:
             " without one; leave it out."
         )
     graph = any(isinstance(c.method, GraphMethod) for c in experiment.contenders)
-    return Asked(
+    return TuningRequest(
         unseen,
         experiment.model,
         experiment.graph.build(unseen) if graph else None,
@@ -162,7 +162,7 @@ def _asked(
     model: Any,
     graph: Graph | None,
     training: Mapping[str, Any] | None,
-) -> Asked:
+) -> TuningRequest:
     chosen = None
     if contenders is not None:
         listed = as_list("contenders", contenders, '["fedu"]')
@@ -174,7 +174,7 @@ def _asked(
     else:
         fed, options = blind(as_federation(problem)), dict(training or {})
         seed = int(options.get("seed", 0))
-        made = Asked(
+        made = TuningRequest(
             fed, as_model(model), as_graph(graph), options, chosen or [], (seed,), Tuning()
         )
     if not made.contenders:
