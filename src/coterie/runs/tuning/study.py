@@ -380,7 +380,7 @@ def _batch(
     return len(asked)
 
 
-def _note(study: Study, problem: Problem) -> str:
+def _note(study: Study, problem: TuningProblem) -> str:
     metric = metric_of(problem.training.get("metric"), problem.federations[0].task)
     scores = [t.score for t in study.trials() if np.isfinite(t.score)]
     best = f", best {metric.name} {metric.value(max(scores)):.4f}" if scores else ""
