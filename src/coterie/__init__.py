@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     )
     from coterie.models import MODELS, Model, Statistics, get_model, torch_model
     from coterie.models.torch.loader import LoaderClient
+    from coterie.runs.answer import answer
     from coterie.runs.compare import compare
     from coterie.runs.tuning.tune import tune
 
@@ -62,6 +63,7 @@ _WHERE = {
         " GraphProj LGFedAvg Local LpProj LpProj1 LpProj2 Method Mocha PerFedAvg PFedMe Scaffold"
         " equal_compute get_method"
     ),
+    "coterie.runs.answer": "answer",
     "coterie.runs.compare": "compare",
     "coterie.runs.tuning.tune": "tune",
     "coterie.coupling": "graph",
@@ -81,6 +83,7 @@ _WHERE = {
 _MODULE = {name: module for module, names in _WHERE.items() for name in names.split()}
 _PARTS = (
     "adversary",
+    "answer",
     "channel",
     "core",
     "coupling",
@@ -171,6 +174,7 @@ __all__ = [
     "Training",
     "Vector",
     "__version__",
+    "answer",
     "compare",
     "equal_compute",
     "from_arrays",

@@ -17,18 +17,29 @@ import numpy as np
 
 from coterie.core.errors import InvalidInput, notice
 from coterie.core.files import make_folder, write_json
+from coterie.core.metrics import Metric, OwnMetric, metric_of
+from coterie.coupling.graph import Graph
+from coterie.data.federation import Federation
+from coterie.engine.arguments import as_federation, as_list, judged_by
+from coterie.engine.many import simulate_many
+from coterie.methods.base import get_method
+from coterie.methods.graph import GraphMethod
 from coterie.methods.local import Local
+from coterie.models.base import Model, ModelSpec
 from coterie.report.answer import choose
 from coterie.report.comparison import Comparison, Entry
 from coterie.report.findings import Findings, ReferenceRow
+from coterie.report.outcome import Outcome
 from coterie.runs import whatif
 from coterie.runs.compare import Doing, check_wishes, train_all, write_report
 from coterie.runs.contender import Contender
 from coterie.runs.experiment import Experiment
+from coterie.runs.presets import COMPARED, own_batch, own_options
 from coterie.runs.references import references
 from coterie.runs.tuning.folder import tune_into
 from coterie.runs.tuning.options import Tuning
 from coterie.runs.tuning.study import Tuned
+from coterie.runs.tuning.tune import tune_methods
 
 FEWEST_ROWS = 5
 """Test rows that a client must have to count in the answer."""
@@ -77,6 +88,76 @@ def answer_into(
     comparison = _beside(comparison, experiment, folder, doing, wishes.minutes)
     write_report(comparison, experiment, folder, wishes.targets, wishes.budgets)
     return comparison
+
+
+def answer(
+    federation: Federation,
+    methods: Sequence[str] = COMPARED,
+    model: Model | ModelSpec | str = "mlr",
+    *,
+    minutes: float = 2.0,
+    seeds: Sequence[int] = SEEDS,
+    graph: Graph | None = None,
+    metric: str | Metric | OwnMetric | None = None,
+    **training: Any,
+) -> Comparison:
+    """The same in memory: tune, train, answer. Nothing is written, and there are neither models off
+    the shelf nor what-ifs. `minutes` 0: nothing is tuned.
+
+    >>> import coterie
+    >>> fed = coterie.load("digits", clients=4)
+    >>> found = coterie.answer(fed, ["fedavg"], minutes=0, seeds=[0], rounds=2)
+    >>> found.answer().method
+    'FedAvg'
+    """
+    federation = as_federation(federation)
+    given = {"rounds": 60, "batch_size": own_batch(federation), **training}
+    given = judged_by(metric, {"eval_every": given["rounds"], **given})
+    options = own_options(federation, model)
+    names = [n for n in as_list("methods", methods, '["fedu"]') if n != "local"]
+    chosen = [Contender(get_method(n, options.get(n, {}))) for n in ["local", *names]]
+    tuned: list[Tuned] = []
+    if minutes:
+        folds: dict[str, Any] = {"folds": FOLDS} if len(federation.validation) < FEW else {}
+        tuned = tune_methods(
+            federation,
+            chosen,
+            model=model,
+            graph=graph,
+            training=given,
+            minutes=TUNING * minutes,
+            decay=True,
+            **folds,
+        )
+        chosen = [t.contender for t in tuned]
+    rows = []
+    for method, channel in chosen:
+        near = graph if isinstance(method, GraphMethod) else None
+        results = simulate_many(
+            [method],
+            federation,
+            model,
+            seeds=list(seeds),
+            graph=near,
+            channel=channel,
+            keep_collapsed=True,
+            **given,
+        )
+        rows.append([Outcome.from_result(r) for r in results])
+    alone = rows[0]
+    why = next((o.collapsed for o in alone if o.collapsed), None)
+    entries = [
+        Entry(method.title, found, None if why else alone, why)
+        for (method, _), found in zip(chosen, rows, strict=True)
+    ]
+    return Comparison(
+        federation.name,
+        federation,
+        [_validated(e, tuned) for e in entries],
+        metric_of(given.get("metric"), federation.task),
+        minimum=FEWEST_ROWS,
+        prior=PRIOR,
+    )
 
 
 def _tuned(experiment: Experiment, folder: Path, doing: Doing, minutes: float) -> list[Tuned]:

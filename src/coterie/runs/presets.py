@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 
 from coterie.core.errors import InvalidInput, listed, notice, unknown
+from coterie.data.federation import Federation
 from coterie.methods.base import METHODS
+from coterie.models.base import Model, ModelSpec
 from coterie.models.build import build_model
 from coterie.runs.experiment import Experiment
 from coterie.runs.tuning.spaces import write_search
@@ -103,7 +105,8 @@ def with_methods(config: dict[str, Any], methods: Sequence[str] | None = None) -
         )
     config["training"] = {**config.get("training", {})}
     _suit(config)
-    defaults = _defaults(Experiment.from_config(config))
+    experiment = Experiment.from_config(config)
+    defaults = own_options(experiment.federation(), experiment.model)
     if isinstance(given, list):
         tables = [dict(m) if isinstance(m, dict) else {"name": m} for m in given]
     else:
@@ -138,20 +141,24 @@ def _suit(config: dict[str, Any]) -> None:
     training = config["training"]
     if "batch_size" in training or training.get("sampling") == "full":
         return
-    rows = float(np.median(Experiment.from_config(config).federation().train.sizes))
-    training["batch_size"] = int(min(256, max(20, 4 * round(rows / 200))))
+    training["batch_size"] = own_batch(Experiment.from_config(config).federation())
 
 
-def _defaults(experiment: Experiment) -> dict[str, dict[str, Any]]:
+def own_batch(federation: Federation) -> int:
+    """Samples per mini-batch that suit a usual client."""
+    rows = float(np.median(federation.train.sizes))
+    return int(min(256, max(20, 4 * round(rows / 200))))
+
+
+def own_options(federation: Federation, model: Model | ModelSpec | str) -> dict[str, Any]:
     """Options of methods on somebody's own data, where they are not as usual: the values that
     tuning begins with. All methods take 20 gradient steps a round.
 
     The coupling of FedU follows the number of
     clients, so that mixing is stable: η ‖L‖ μR = ½ on the complete graph, at most η = 0.03.
     """
-    federation = experiment.federation()
     eta = min(0.03, 0.5 / federation.clients)
-    dsub = max(1, min(50, build_model(experiment.model, federation.shape).parameters() // 2))
+    dsub = max(1, min(50, build_model(model, federation.shape).parameters() // 2))
     inner = {**INNER, "lr": 0.3, "personal_lr": 0.05}
     projected = {**inner, "lam": 1.0, "projection": "orthogonal", "dsub": dsub}
     return {
