@@ -24,7 +24,7 @@ from coterie.runs.attack import attack_into
 from coterie.runs.compare import compare_into
 from coterie.runs.experiment import Experiment
 from coterie.runs.export import export
-from coterie.runs.grid import Board, Planned, Crew, _shares_of_cores
+from coterie.runs.grid import Board, Crew, Planned, _shares_of_cores
 
 quiet = lambda sentence: None
 FEDU = {"name": "fedu", "local_steps": 2}
