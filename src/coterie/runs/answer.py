@@ -19,6 +19,7 @@ from coterie.core.errors import InvalidInput, notice
 from coterie.core.files import make_folder, write_json
 from coterie.core.metrics import Metric, OwnMetric, metric_of
 from coterie.coupling.graph import Graph
+from coterie.coupling.graph import build as build_graph
 from coterie.data.federation import Federation
 from coterie.engine.arguments import as_federation, as_list, judged_by
 from coterie.engine.many import simulate_many
@@ -30,6 +31,7 @@ from coterie.report.answer import choose
 from coterie.report.comparison import Comparison, Entry
 from coterie.report.findings import Findings, ReferenceRow
 from coterie.report.outcome import Outcome
+from coterie.report.significance import Tested
 from coterie.runs import whatif
 from coterie.runs.compare import Doing, check_wishes, train_all, write_report
 from coterie.runs.contender import Contender
@@ -270,7 +272,25 @@ def _findings(comparison: Comparison, experiment: Experiment) -> Findings:
         unlike=tuple(found for found in left if found is not None),
         whole=whatif.gain(together, alone),
         half=whatif.gain(half.outcomes(mine), half.outcomes(local)),
+        graphs=_graphs(rehearsal, experiment, alone),
     )
+
+
+def _graphs(
+    rehearsal: whatif.Rehearsal, experiment: Experiment, alone: Sequence[Outcome]
+) -> tuple[tuple[str, Tested], ...]:
+    """FedU's gain over the graph of shared labels, where that is not the complete one: what knowing
+    who is alike would be worth.
+    """
+    fedu = next((c for c in experiment.contenders if c.method.name == "fedu"), None)
+    if fedu is None or rehearsal.federation.task != "classification":
+        return ()
+    near = build_graph("similar", rehearsal.federation)
+    full = near.clients * (near.clients - 1)
+    if near.weights.nnz == full and len(set(near.weights.data.tolist())) == 1:
+        return ()
+    found = whatif.gain(rehearsal.outcomes(fedu, near), alone)
+    return () if found is None else (("similar", found),)
 
 
 def _contender(experiment: Experiment, entry: Entry) -> Contender:
