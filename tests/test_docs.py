@@ -48,6 +48,14 @@ def test_the_experiment_in_the_readme_is_valid() -> None:
     assert Experiment.from_config(tomllib.loads(text)).method.name == "fedu"
 
 
+def test_the_experiment_in_tuning_is_valid() -> None:
+    whole, part = blocks(ROOT / "docs/tuning.md", "toml")
+    made = Experiment.from_config(tomllib.loads(whole))
+    assert made.tune is not None
+    assert set(made.tune.spaces) == {"fedu"}
+    Experiment.from_config({"data": "digits", **tomllib.loads(part)})
+
+
 def test_the_plan_and_the_client_in_the_documentation_are_valid(tmp_path: Path) -> None:
     from coterie.deploy.site import Site
 

@@ -18,7 +18,7 @@ METHODS_HEAD = """# Methods
 
 Made by `python tools/methods_page.py` from the code; `coterie show NAME` prints the same. Floats
 are traced (another value compiles nothing new). Where it says so, a schedule over the rounds may be
-given.
+given. "Tuned over" is where `coterie tune` looks ([tuning.md](tuning.md)).
 
 How each method was checked (closed form, solver, or rounds repeated in NumPy) is in
 [design.md](design.md#what-is-proved-and-how).
@@ -175,11 +175,14 @@ Made by `python tools/methods_page.py` from the code; `coterie show NAME` prints
 
 
 def options(cls: Any) -> str:
-    rows = ["| option | symbol | default | allowed | meaning |", "|---|---|---|---|---|"]
+    tuned = any(d.search is not None for d in cls.public().values())
+    head = ["option", "symbol", "default", "allowed", *["tuned over"] * tuned, "meaning"]
+    rows = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for d in cls.public().values():
         allowed = d.allowed + (", or a schedule" if d.schedulable else "")
         default = "–" if d.default is None else d.default
-        rows.append(f"| `{d.name}` | {d.symbol} | {default} | {allowed} | {d.help} |")
+        space = f" {'' if d.search is None else d.search} |" if tuned else ""
+        rows.append(f"| `{d.name}` | {d.symbol} | {default} | {allowed} |{space} {d.help} |")
     return "\n".join(rows) + "\n"
 
 

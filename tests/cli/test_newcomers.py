@@ -22,7 +22,7 @@ Cli = Callable[..., tuple[int, str, str]]
     scope="module",
     params=[
         "fedu",
-        "pfedme",
+        pytest.param("pfedme", marks=pytest.mark.slow),
         pytest.param("per-fedavg", marks=pytest.mark.slow),
         pytest.param("mocha", marks=pytest.mark.slow),
         pytest.param("fedrep", marks=pytest.mark.slow),

@@ -266,3 +266,39 @@ def test_predict_refuses_what_is_no_model(cli: Cli, run: Path, tmp_path: Path) -
     code, _, err = cli("predict", "there", "new.csv", "-k", "nobody")
     assert code == 2
     assert "'nobody' is not in the table" in err
+
+
+def test_onnx_beside_the_rest_or_alone(cli: Cli, run: Path, tmp_path: Path) -> None:
+    pytest.importorskip("onnx", reason="onnx is an extra")
+    runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is for tests")
+    for place in ("there", "one.onnx"):
+        code, _, err = cli("export", str(run), "-c", "south", "-o", place, "--onnx")
+        assert code == 0, err
+    single = tmp_path / "one.onnx"
+    assert (tmp_path / "there/model.onnx").read_bytes() == single.read_bytes()
+    found = runtime.InferenceSession(single)
+    facts = found.get_modelmeta().custom_metadata_map
+    assert (facts["site"], facts["method"], facts["target"]) == ("south", "fedu", "answer")
+    assert [i.name for i in found.get_inputs()] == ["when", "heat", "colour", "smoker"]
+
+
+@pytest.mark.slow
+def test_batch_normalisation_goes_along(cli: Cli, tmp_path: Path) -> None:
+    """Statistics come from a client's training rows, which are gone when models are exported."""
+    run = train(tmp_path, model={"name": "mlp", "hidden": "6", "norm": "batch"})
+    assert cli("export", str(run), "--all", "-o", "all")[0] == 0
+    write_csv(tmp_path / "new.csv", rows(9))
+    code, out, err = cli("predict", "all", "new.csv", "--client-column", "site", "--proba")
+    assert code == 0, err
+    north = read(tmp_path / "all/north").parameters
+    assert north.statistics["layer0"]["var"].shape == (6,)
+    x = read(tmp_path / "all/north").inputs_of(tmp_path / "new.csv")
+    p, s = north.parameters, north.statistics["layer0"]
+    h = x @ p["layer0"]["w"].T + p["layer0"]["b"]
+    h = (h - s["mean"]) / np.sqrt(s["var"] + 1e-5)
+    h = np.maximum(h * p["layer0"]["norm"]["scale"] + p["layer0"]["norm"]["shift"], 0)
+    z = h @ p["layer1"]["w"].T + p["layer1"]["b"]
+    e = np.exp(z - z.max(1, keepdims=True))
+    got = np.array([float(row["probability_ill"]) for row in table(out)])
+    mine = [i for i, site in enumerate(rows(9)["site"]) if site == "north"]
+    np.testing.assert_allclose(got[mine], (e / e.sum(1, keepdims=True))[mine, 0], atol=1e-5)

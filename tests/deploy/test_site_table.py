@@ -65,3 +65,12 @@ def test_gaps_are_filled_with_ones_own_mean_where_the_plan_has_none(tmp_path: Pa
     fed = OwnData(path="ward.csv", test=0.0, missing="mean").load(plan(), tmp_path)
     assert np.abs(fed.train.x[:, 0]).max() < 2
     assert np.sum(np.abs(fed.train.x[:, 0]) < 1e-6) == 1
+
+
+def test_codes_of_a_category_keep_their_zeros(tmp_path: Path) -> None:
+    """A ward whose table happens to have no other value than 01 and 02."""
+    lines = [f"{START + i},{('01', '02')[i % 2]},yes" for i in range(8)]
+    (tmp_path / "ward.csv").write_text("\n".join(["when,sex,label", *lines]))
+    features = ["when", "sex=01", "sex=02", "sex=x"]
+    fed = OwnData(path="ward.csv", test=0.0).load(plan(features=features), tmp_path)
+    np.testing.assert_array_equal(fed.train.x[:, 1:].sum(0), [4, 4, 0])

@@ -92,3 +92,12 @@ def test_regression_scores_are_negated_mean_squared_errors() -> None:
         error = np.mean((x @ flat(result.personal(k)) - y) ** 2)
         assert result.client_scores()[k] == pytest.approx(-error, rel=1e-10)
         assert result.snapshots[-1].scores["test"].loss[0, k] == pytest.approx(error / 2, rel=1e-10)
+
+
+def test_metrics_over_all_rows_know_batch_normalisation() -> None:
+    """Models with statistics predict with those of their client, whatever they are judged by."""
+    fed = coterie.load("digits", clients=3)
+    model = coterie.get_model("mlp", {"hidden": "4", "norm": "batch"})
+    run = {"rounds": 1, "eval_every": 1, "batch_size": 8}
+    found = coterie.simulate(coterie.FedAvg(local_steps=1), fed, model, metric="auc", **run)
+    assert np.isfinite(found.client_scores()).any()

@@ -24,7 +24,6 @@ QUICK = (
     "check_estimators_unfitted",
     "check_complex_data",
     "check_estimator_sparse_array",
-    "check_dict_unchanged",
 )
 """They fit once at most."""
 

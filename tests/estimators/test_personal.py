@@ -18,12 +18,13 @@ import pandas as pd
 import polars as pl
 import sklearn
 from sklearn.base import clone
-from sklearn.model_selection import GridSearchCV, GroupKFold, cross_validate
+from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import coterie
 from coterie import InvalidInput, PersonalClassifier, PersonalRegressor
+from coterie.data.federation import Split
 
 SMALL: dict[str, Any] = {"rounds": 8, "local_steps": 5, "lr": 0.5, "random_state": 0}
 
@@ -62,17 +63,11 @@ def test_each_group_has_its_own_model(fitted: PersonalClassifier) -> None:
 
 def test_it_is_what_simulate_gives(fitted: PersonalClassifier) -> None:
     """The same federation, options and seed by the engine: the same models."""
-    x, y, site = opposed()
+    x, y, _ = opposed()
     scaled = ((x - x.mean(0)) / x.std(0)).astype(np.float32)
-    who = np.repeat([0, 1, 2], 30)
-    fed = coterie.from_arrays("X", scaled, y.astype(np.int32), who, validation=0, test=0)
-    parts = [np.flatnonzero(who == k) for k in range(3)]
-    import dataclasses
-
-    from coterie.data.federation import Split
-
-    whole = Split(scaled, y.astype(np.int32), np.array([0, *np.cumsum([len(p) for p in parts])]))
-    fed = dataclasses.replace(fed, train=whole)
+    train = Split(scaled, y.astype(np.int32), np.array([0, 30, 60, 90]))
+    empty = Split(scaled[:0], train.y[:0], np.zeros(4, np.int64))
+    fed = coterie.Federation("X", train, empty, empty, "classification", 2)
     method = coterie.FedU(local_steps=5, lr=0.5)
     run = coterie.simulate(method, fed, "mlr", rounds=8, eval_every=8, seed=0)
     for k in range(3):
@@ -102,7 +97,7 @@ def test_groups_that_fit_did_not_see(fitted: PersonalClassifier) -> None:
 
 
 def test_a_newcomer_gets_a_model_of_its_own(fitted: PersonalClassifier, tmp_path: Path) -> None:
-    x, y, site = opposed()
+    x, _, site = opposed()
     rng = np.random.default_rng(7)
     new = rng.normal(size=(60, 2))
     turned = new[:, 0] < 0
@@ -181,16 +176,22 @@ def test_values_are_in_the_targets_own_units() -> None:
 
 
 @pytest.mark.usefixtures("routing")
-def test_cross_validation_and_searches_pass_groups_on() -> None:
+def test_cross_validation_passes_groups_on() -> None:
     x, y, site = opposed(60)
     mine = PersonalClassifier("fedavg", fallback="shared", **SMALL)
     mine.set_fit_request(groups=True).set_score_request(groups=True)
     found = cross_validate(mine, x, y, params={"groups": site}, cv=GroupKFold(3))
     assert len(found["test_score"]) == 3
     assert found["test_score"].min() < 0.3  # what a and b know is wrong at c
-    whole = make_pipeline(StandardScaler(), clone(mine))
-    from sklearn.model_selection import KFold
 
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("routing")
+def test_pipelines_and_searches_pass_groups_on() -> None:
+    x, y, site = opposed(60)
+    mine = PersonalClassifier("fedavg", fallback="shared", **SMALL)
+    mine.set_fit_request(groups=True).set_score_request(groups=True)
+    whole = make_pipeline(StandardScaler(), clone(mine))
     cv = KFold(2, shuffle=True, random_state=0)
     search = GridSearchCV(whole, {"personalclassifier__lr": [1e-4, 0.5]}, cv=cv)
     search.fit(x[:40], y[:40], groups=site[:40])
@@ -225,3 +226,15 @@ def test_bad_groups_are_told() -> None:
     ):
         with pytest.raises(InvalidInput, match=sentence):
             PersonalClassifier().fit(x, y, groups=groups)
+
+
+@pytest.mark.slow
+def test_batch_normalisation_goes_along(tmp_path: Path) -> None:
+    x, y, site = opposed()
+    options = {"hidden": "8", "norm": "batch"}
+    mine = PersonalClassifier("fedu", model="mlp", model_options=options, **SMALL)
+    mine.fit(x, y, groups=site)
+    assert mine.score(x, y, groups=site) > 0.9
+    mine.save(tmp_path / "kept")
+    again = PersonalClassifier.load(tmp_path / "kept")
+    np.testing.assert_array_equal(again.predict_proba(x, site), mine.predict_proba(x, site))

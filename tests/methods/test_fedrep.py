@@ -103,7 +103,7 @@ def test_fedrep_with_everything_shared_is_fedavg_that_skips_the_head_s_batches(
 
 def test_epochs_count_both_loops(ragged: Federation) -> None:
     method = coterie.FedRep(lr=0.1, local_epochs=2, head_steps=3)
-    assert method.work() == (None, 5, 0.1, "sampled")
+    assert method.work()[:4] == (None, 5, 0.1, "sampled")
     rows = coterie.simulate(
         method, ragged, "mlr", rounds=1, eval_every=1, batch_size=4, precision="float64"
     ).ledger.rows()

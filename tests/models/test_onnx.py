@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import warnings
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -33,8 +32,8 @@ def exported(name: str, prepared: Prepared, outputs: int, **options: Any) -> Exp
     """A model with parameters at random: what it says does not matter here."""
     spec, inputs = get_model(name, options), (len(prepared.features),)
     rng = np.random.default_rng(1)
-    shapes = jax.eval_shape(spec.build(inputs, outputs).init, jax.random.key(0))
-    parameters = jax.tree.map(lambda s: rng.normal(size=s.shape).astype(np.float32), shapes)
+    shapes = spec.build(inputs, outputs).predictor(inputs)
+    parameters = jax.tree.map(lambda s: rng.uniform(0.1, 1, s.shape).astype(np.float32), shapes)
     labels = prepared.labels
     return Exported(spec, prepared.task, inputs, outputs, parameters, prepared, labels)
 
@@ -70,7 +69,10 @@ def prepared_of(target: str, **options: Any) -> Prepared:
     return found
 
 
-@pytest.mark.parametrize(("name", "options"), [("mlr", {}), ("mlp", {"hidden": "7,5"})])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("mlr", {}), ("mlp", {"hidden": "7,5"}), ("mlp", {"hidden": "7,5", "norm": "batch"})],
+)
 def test_classes_from_raw_columns(name: str, options: dict[str, Any]) -> None:
     prepared = prepared_of("answer")
     assert {c.kind for c in prepared.columns} == {"date", "number", "category", "boolean"}
@@ -96,17 +98,22 @@ def test_values_in_the_targets_own_units() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "inputs"),
+    ("name", "inputs", "options"),
     [
-        ("lenet", (16, 16, 1)),
-        pytest.param("cnn", (9, 8, 3), marks=pytest.mark.slow),
-        pytest.param("resnet", (12, 11, 3), marks=pytest.mark.slow),
-        pytest.param("lenet", (784,), marks=pytest.mark.slow),
+        ("lenet", (16, 16, 1), {}),
+        pytest.param("cnn", (9, 8, 3), {}, marks=pytest.mark.slow),
+        pytest.param("resnet", (12, 11, 3), {}, marks=pytest.mark.slow),
+        pytest.param("resnet", (12, 11, 3), {"norm": "batch"}, marks=pytest.mark.slow),
+        pytest.param("lenet", (784,), {}, marks=pytest.mark.slow),
     ],
 )
-def test_pictures(name: str, inputs: tuple[int, ...]) -> None:
-    spec = get_model(name)
-    parameters = spec.build(inputs, 4).init(jax.random.key(3))
+def test_pictures(name: str, inputs: tuple[int, ...], options: dict[str, Any]) -> None:
+    spec = get_model(name, options)
+    rng = np.random.default_rng(1)
+    shapes = spec.build(inputs, 4).predictor(inputs)
+    parameters = jax.tree.map(lambda s: rng.uniform(-0.1, 0.2, s.shape).astype(np.float32), shapes)
+    if options:
+        parameters = parameters._replace(statistics=jax.tree.map(np.abs, parameters.statistics))
     model = Exported(spec, "classification", inputs, 4, parameters, labels=("a", "b", "c", "d"))
     x = np.random.default_rng(0).normal(size=(5, *inputs)).astype(np.float32)
     label, chances = session(model).run(None, {"x": x})
@@ -139,16 +146,3 @@ def test_models_of_ones_own_are_refused() -> None:
             to_onnx(Exported(spec, "classification", (3,), 2, p))
     finally:
         del MODELS["own-thing"]
-
-
-def test_the_command_writes_it_too(tmp_path: Path) -> None:
-    from coterie.runs.export import export
-    from tests.support.clinic import train
-
-    run = train(tmp_path)
-    (place,) = export(run, ["south"], tmp_path / "there", onnx=True, say=lambda _: None)
-    (single,) = export(run, ["south"], tmp_path / "one.onnx", say=lambda _: None)
-    assert (place / "model.onnx").read_bytes() == single.read_bytes()
-    facts = runtime.InferenceSession(single).get_modelmeta().custom_metadata_map
-    assert facts["site"] == "south"
-    assert facts["method"] == "fedu"

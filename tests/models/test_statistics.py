@@ -76,6 +76,16 @@ def test_scores_are_those_of_the_exported_model(run: coterie.Result, ragged: Fed
         assert found[k] == pytest.approx((out.argmax(1) == y).mean(), abs=1e-12)
 
 
+def test_metrics_of_whole_splits_look_at_the_same_models(
+    run: coterie.Result, ragged: Federation
+) -> None:
+    """Balanced accuracy is not a mean over rows, so it is worked out from outputs."""
+    options = {**RUN, "metric": "balanced-accuracy"}
+    found = coterie.simulate(coterie.FedAvg(lr=0.1, local_steps=2), ragged, MLP, **options)
+    np.testing.assert_array_equal(found.personal(3).flat(), run.personal(3).flat())
+    assert np.isfinite(found.snapshots[-1].scores["test"].score[0, 3])
+
+
 def test_with_all_data_in_a_batch_they_are_exact_and_padding_does_not_count(
     ragged: Federation,
 ) -> None:

@@ -28,6 +28,11 @@ def _names(tree: Any) -> tuple[list[str], list[Any], Any]:
     return names, [leaf for _, leaf in paths], structure
 
 
+def leaf_names(tree: Any) -> list[str]:
+    """The names of the leaves, which may be shapes alone."""
+    return _names(tree)[0]
+
+
 def named_leaves(tree: Any) -> dict[str, NDArray[Any]]:
     """The leaves of a tree by name.
 

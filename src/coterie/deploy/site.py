@@ -89,6 +89,8 @@ class OwnData(Options):
                 f"data.path is {self.path!r}, a table, but the plan's problem names no features and"
                 " target to read it by."
             )
+        reading = plan.problem.reading()
+        texts = reading.facts["prepared"].texts
         if path.is_dir():
             files = sorted(
                 p for p in path.iterdir() if p.is_file() and p.name.lower().endswith(KINDS)
@@ -99,13 +101,14 @@ class OwnData(Options):
                     f" ({', '.join(KINDS)})."
                 )
             table = pa.concat_tables(
-                [read_table(p, [plan.problem.target]) for p in files], promote_options="permissive"
+                [read_table(p, [plan.problem.target], texts=texts) for p in files],
+                promote_options="permissive",
             )
         else:
-            table = read_table(path, [plan.problem.target])
+            table = read_table(path, [plan.problem.target], texts=texts)
         return newcomers_from_table(
             table,
-            plan.problem.reading(),
+            reading,
             missing=self.missing,
             own_scaling=plan.problem.mean is None,
             validation=self.validation,

@@ -48,7 +48,7 @@ def adapts_on_data(simulator: Simulator) -> bool:
         def models(row: ClientState, hub: HubState) -> dict[str, Vector]:
             said = simulator.exchange.speak(now, hub)
             heard = simulator.exchange.hear(now, hub, said, client, row)
-            found: dict[str, Vector] = simulator.method.models(
+            found: dict[str, Vector] = simulator.method.predictors(
                 heard.received, row.method_state, blind
             )
             return found
@@ -71,7 +71,7 @@ def _chunk(
 
     def one(client: Any, row: ClientState) -> dict[str, Vector]:
         received = exchange.hear(now, hub, said, client, row).received
-        found: dict[str, Vector] = setting.method.models(
+        found: dict[str, Vector] = setting.method.predictors(
             received, row.method_state, now.objective(client)
         )
         return found

@@ -20,6 +20,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from coterie.core.metrics import SHIPPED
+
 Show = Callable[[int, int, str], None]
 """Shows rounds done, all rounds, and a remark."""
 OFTEN = 0.2
@@ -57,13 +59,13 @@ def shown(title: str, wanted: Any) -> Iterator[Callable[..., None] | None]:
 
 
 def remark(simulator: Any, snapshot: Any) -> str:
-    """'accuracy 93.1%' of the newest evaluation."""
-    if "test" not in snapshot.scores or not np.isfinite(snapshot.scores["test"].score[0]).any():
+    """'accuracy 93.1%' of the newest evaluation; nothing if there is no test score."""
+    if "test" not in snapshot.scores or np.isnan(snapshot.scores["test"].score[0]).all():
         return ""
-    score = float(np.nanmean(snapshot.scores["test"].score[0]))
-    if simulator.federation.task == "classification":
-        return f"accuracy {100 * score:.1f}%"
-    return f"mse {-score:.4g}"
+    metric = simulator.metric
+    value = metric.value(float(np.nanmean(snapshot.scores["test"].score[0])))
+    shown = f"{100 * value:.1f}%" if metric.percent else f"{value:.4g}"
+    return f"{metric.name if metric.name in SHIPPED else metric.title} {shown}"
 
 
 @contextlib.contextmanager

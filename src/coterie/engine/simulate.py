@@ -121,7 +121,7 @@ class Result:
 
     def to_pandas(self) -> pandas.DataFrame:
         """A row per evaluation, split, view and client that has a score: round, split, view,
-        client, score (the larger the better: errors are negated), loss.
+        client, score (larger is better: errors are negated), loss.
 
         Clients of the split "newcomers" are those that were held out. Needs pandas.
         """

@@ -164,8 +164,7 @@ class Personal(BaseEstimator):
         return build_model(spec, shape), shape.outputs
 
     def _stacked(self, model: Model, view: str) -> Any:
-        like = jax.eval_shape(model.init, jax.random.key(0))
-        return tree_of(like, self.models_[view])
+        return tree_of(model.predictor(self._shape[1]), self.models_[view])
 
     def _shared(self, x: Array) -> Array:
         """The global model where the method has one, else the mean of all groups' answers, weighted

@@ -21,13 +21,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-import numpy as np
-
 from coterie.core import plugins
 from coterie.core.errors import CoterieError, Diverged, InvalidInput
 from coterie.core.files import reading_tables
-from coterie.core.metrics import SHIPPED
 from coterie.core.options import as_written
+from coterie.engine.progress import remark
 from coterie.engine.simulate import Progress, Simulator, Snapshot
 from coterie.report.outcome import Outcome
 from coterie.report.units import bytes_text
@@ -140,15 +138,7 @@ class Board(Protocol):
 
 def describe(simulator: Simulator, snapshot: Snapshot) -> str:
     """'accuracy 93.1% · 1.2 MB' of the newest evaluation."""
-    score = (
-        float(np.nanmean(snapshot.scores["test"].score[0]))
-        if "test" in snapshot.scores
-        else float("nan")
-    )
-    metric = simulator.metric
-    value = metric.value(score)
-    shown = f"{100 * value:.1f}%" if metric.percent else f"{value:.4g}"
-    what = f"{metric.name if metric.name in SHIPPED else metric.title} {shown}"
+    what = remark(simulator, snapshot) or "no test score"
     return f"{what} · {bytes_text(snapshot.up + snapshot.down)}"
 
 

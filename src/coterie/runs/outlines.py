@@ -16,7 +16,7 @@ from scipy import sparse
 
 from coterie.core.errors import InvalidInput
 from coterie.core.files import write_json, writing
-from coterie.core.trees import named_leaves, with_leaves
+from coterie.core.trees import leaf_names, named_leaves, with_leaves
 from coterie.core.vector import Vector
 from coterie.coupling.graph import Graph, complete
 from coterie.data.outline import Outline, outline
@@ -113,14 +113,14 @@ def read_models(folder: Path, simulator: Simulator, place: int) -> dict[str, Vec
         with safe_open(path, "numpy") as file:
             if int(file.get_tensor("round")) != simulator.t:
                 return None
-            models = {}
+            models, like = {}, simulator.model.predictor(simulator.federation.input_shape)
             for view in simulator.method.model_views:
                 leaves = {}
-                for name in named_leaves(simulator.template.tree):
+                for name in leaf_names(like):
                     rows = file.get_slice(f"{view}/{name}")
                     row = place if rows.get_shape()[0] > 1 else 0
                     leaves[name] = rows[row]
-                models[view] = Vector(with_leaves(simulator.template.tree, leaves))
+                models[view] = Vector(with_leaves(like, leaves))
             return models
     except (OSError, ValueError, SafetensorError) as error:
         why = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")

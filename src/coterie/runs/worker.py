@@ -81,7 +81,7 @@ def main() -> None:
                 from coterie.runs.tuning.folder import tune_in_folder
 
                 tune_in_folder(
-                    job, lambda done, all_, note: tell(rounds=done, total=all_, note=note)
+                    job, lambda done, all_, s: tell(rounds=int(done), total=int(all_), note=s)
                 )
                 tell(ended=True)
                 continue

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.core.errors import InvalidInput
-from coterie.models.base import ModelSpec
+from coterie.models.base import Fitted, ModelSpec
 from coterie.models.layers import image_shape
 
 OPSET, ML_OPSET, IR = 18, 3, 8
@@ -108,36 +108,48 @@ def _group_norm(to: Emitter, p: dict[str, Array], x: str, groups: int = 16) -> s
     return to.node("Add", [scaled, to.constant(p["shift"][:, None, None])])
 
 
+def _batch_norm(to: Emitter, p: dict[str, Array], statistics: dict[str, Array], x: str) -> str:
+    four = (p["scale"], p["shift"], statistics["mean"], statistics["var"])
+    return to.node("BatchNormalization", [x, *map(to.constant, four)], epsilon=1e-5)
+
+
+def _norm(to: Emitter, p: Any, kept: Any, layer: str, x: str) -> str:
+    """By batch statistics where the model has them (`kept`), else by group."""
+    return _group_norm(to, p, x) if kept is None else _batch_norm(to, p, kept[layer], x)
+
+
 def _flat(to: Emitter, x: str) -> str:
     return to.node("Flatten", [x], axis=1)
 
 
-def _image(to: Emitter, name: str, x: str, inputs: tuple[int, ...]) -> str:
+def _image(to: Emitter, x: str, shape: tuple[int, int, int]) -> str:
     """Samples as stored become (batch, channels, height, width)."""
-    stored = to.node("Reshape", [x, to.constant(np.array([-1, *image_shape(name, inputs)]))])
+    stored = to.node("Reshape", [x, to.constant(np.array([-1, *shape]))])
     return to.node("Transpose", [stored], perm=[0, 3, 1, 2])
 
 
-def _linear(to: Emitter, spec: Any, p: Any, x: str, inputs: tuple[int, ...]) -> str:
+def _linear(to: Emitter, p: Any, kept: Any, x: str, shape: Any) -> str:
     return _dense(to, p, _flat(to, x))
 
 
-def _perceptron(to: Emitter, spec: Any, p: Any, x: str, inputs: tuple[int, ...]) -> str:
+def _perceptron(to: Emitter, p: Any, kept: Any, x: str, shape: Any) -> str:
     h = _dense(to, p["layer0"], _flat(to, x))
     for i in range(1, len(p)):
+        if kept is not None:
+            h = _batch_norm(to, p[f"layer{i - 1}"]["norm"], kept[f"layer{i - 1}"], h)
         h = _dense(to, p[f"layer{i}"], _relu(to, h))
     return h
 
 
-def _cnn(to: Emitter, spec: Any, p: Any, x: str, inputs: tuple[int, ...]) -> str:
-    h = _image(to, spec.name, x, inputs)
+def _cnn(to: Emitter, p: Any, kept: Any, x: str, shape: Any) -> str:
+    h = _image(to, x, shape)
     for layer in ("conv1", "conv2"):
         h = _pool(to, _relu(to, _conv(to, p[layer], h, 5, padding=2)))
     return _dense(to, p["out"], _relu(to, _dense(to, p["dense"], _flat(to, h))))
 
 
-def _lenet(to: Emitter, spec: Any, p: Any, x: str, inputs: tuple[int, ...]) -> str:
-    h = _image(to, spec.name, x, inputs)
+def _lenet(to: Emitter, p: Any, kept: Any, x: str, shape: Any) -> str:
+    h = _image(to, x, shape)
     for layer in ("conv1", "conv2"):
         h = _pool(to, _relu(to, _conv(to, p[layer], h, 5)))
     h = _flat(to, h)
@@ -146,20 +158,21 @@ def _lenet(to: Emitter, spec: Any, p: Any, x: str, inputs: tuple[int, ...]) -> s
     return _dense(to, p["out"], h)
 
 
-def _resnet(to: Emitter, spec: Any, p: Any, x: str, inputs: tuple[int, ...]) -> str:
-    h = _conv(to, p["conv"], _image(to, spec.name, x, inputs), 7, stride=2, padding=3)
-    h = _pool(to, _relu(to, _group_norm(to, p["norm"], h)), 3, 1)
+def _resnet(to: Emitter, p: Any, kept: Any, x: str, shape: Any) -> str:
+    h = _conv(to, p["conv"], _image(to, x, shape), 7, stride=2, padding=3)
+    h = _pool(to, _relu(to, _norm(to, p["norm"], kept, "norm", h)), 3, 1)
     for name, stride in (("1a", 1), ("1b", 1), ("2a", 2), ("2b", 1)):
         q = p[name]
         y = _conv(to, q["conv1"], h, 3, stride=stride, padding=1)
-        y = _conv(to, q["conv2"], _relu(to, _group_norm(to, q["norm1"], y)), 3, padding=1)
-        y = _group_norm(to, q["norm2"], y)
+        y = _relu(to, _norm(to, q["norm1"], kept, f"{name}.norm1", y))
+        y = _conv(to, q["conv2"], y, 3, padding=1)
+        y = _norm(to, q["norm2"], kept, f"{name}.norm2", y)
         around = _conv(to, q["shortcut"], h, 1, stride=stride) if "shortcut" in q else h
         h = _relu(to, to.node("Add", [y, around]))
     return _dense(to, p["out"], _flat(to, to.node("GlobalAveragePool", [h])))
 
 
-LAYERS: dict[str, Callable[[Emitter, Any, Any, str, tuple[int, ...]], str]] = {
+LAYERS: dict[str, Callable[[Emitter, Any, Any, str, Any], str]] = {
     "mlr": _linear,
     "linear": _linear,
     "mlp": _perceptron,
@@ -167,13 +180,18 @@ LAYERS: dict[str, Callable[[Emitter, Any, Any, str, tuple[int, ...]], str]] = {
     "lenet": _lenet,
     "resnet": _resnet,
 }
+PICTURES = ("cnn", "lenet", "resnet")
 
 
-def emit(to: Emitter, spec: ModelSpec, parameters: Any, x: str, inputs: tuple[int, ...]) -> str:
+def emit(to: Emitter, spec: ModelSpec, model: Any, x: str, inputs: tuple[int, ...]) -> str:
     """The layers of a shipped model; gives the name of its outputs, (batch, outputs)."""
     if spec.name not in LAYERS:
         raise InvalidInput(
             f"the model {spec.name!r} cannot be written as ONNX; the models that can are"
             f" {', '.join(LAYERS)}."
         )
-    return LAYERS[spec.name](to, spec, _floats(parameters), x, inputs)
+    parameters, kept = model, None
+    if isinstance(model, Fitted):
+        parameters, kept = model.parameters, _floats(model.statistics)
+    shape = image_shape(spec.name, inputs) if spec.name in PICTURES else None
+    return LAYERS[spec.name](to, _floats(parameters), kept, x, shape)

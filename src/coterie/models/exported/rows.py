@@ -63,6 +63,10 @@ class Shelf:
         shared = next((path for name, path in owners if name is None), None)
         return cls(folder, clients, shared)
 
+    def any(self) -> Exported:
+        """One of the models: all read rows in the same way."""
+        return read(self.shared or next(iter(self.clients.values())))
+
     def only(self) -> Exported:
         """The model of a folder that holds one."""
         if is_exported(self.place):
@@ -143,14 +147,13 @@ def predict_table(
         found = predict(model, data)
         return _table(model, {}, found, proba)
     names = [*keep, *([client] if client is not None else [])]
-    table = as_table(data, names, codes=names)
+    some = shelf.only() if client is None else shelf.any()
+    texts = some.prepared.texts if some.prepared is not None else []
+    table = as_table(data, names, names, texts=[t for t in texts if t not in names])
     kept = {name: column_of(table, "kept", name) for name in keep}
     if client is None:
-        model = shelf.only()
-        return _table(model, kept, predict(model, table), proba)
-    found = _routed(shelf, table, client, fallback)
-    some = shelf.shared or next(iter(shelf.clients.values()))
-    return _table(read(some), kept, found, proba)
+        return _table(some, kept, predict(some, table), proba)
+    return _table(some, kept, _routed(shelf, table, client, fallback), proba)
 
 
 def _table(model: Exported, kept: dict[str, Any], found: Predicted, proba: bool) -> pa.Table:

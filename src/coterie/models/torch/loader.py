@@ -197,6 +197,7 @@ class LoaderClient:
             "shuffle",
             model.input_layer,
             model.loss,
+            statistics=model.statistics,
         )
 
     def objective(self, t: Any) -> LoaderObjective:

@@ -6,8 +6,10 @@ The folder holds config.toml, inputs.json, study.db (a study per method), and at
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
+import sqlite3
 import time
 import tomllib
 from collections.abc import Callable
@@ -29,7 +31,8 @@ from coterie.runs.tuning.study import Settings, Tuned, optuna, tune_one
 from coterie.runs.tuning.tune import Asked, Clock, asked_experiment, tuning_seeds
 
 STUDY = "study.db"
-WRITTEN = ("config.toml", inputs.FILE, STUDY, "tuned.toml", "trials.csv", "trials.md", "trials.svg")
+FOUND = ("tuned.toml", "trials.csv", "trials.md", "trials.svg")
+WRITTEN = ("config.toml", inputs.FILE, STUDY, f"{STUDY}-wal", f"{STUDY}-shm", *FOUND)
 Show = Callable[[float, float, str], None]
 """Called with what is done, what there is to do (steps, or seconds), and a note."""
 
@@ -55,10 +58,22 @@ class Workshop:
         return cls(experiment, folder, asked, problem, asked.settings(problem))
 
     def storage(self) -> Any:
-        """The studies, for one process among several."""
-        path = (self.folder / STUDY).resolve()
+        """The studies, for one process among several.
+
+        With a write-ahead log, what was committed survives a kill without a wait for the disk.
+        """
+        library, path = optuna(), (self.folder / STUDY).resolve()
+        with contextlib.closing(sqlite3.connect(path, timeout=60)) as connection:
+            connection.execute("PRAGMA journal_mode=WAL")
         wait = {"connect_args": {"timeout": 60}}
-        return optuna().storages.RDBStorage(f"sqlite:///{path}", engine_kwargs=wait)
+        made = library.storages.RDBStorage(f"sqlite:///{path}", engine_kwargs=wait)
+        from sqlalchemy import event
+
+        event.listen(
+            made.engine, "connect", lambda raw, _: raw.execute("PRAGMA synchronous=NORMAL")
+        )
+        made.engine.dispose()  # connections from now on
+        return made
 
     @property
     def minutes(self) -> float | None:

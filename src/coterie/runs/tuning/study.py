@@ -22,6 +22,8 @@ from coterie.runs.contender import Contender
 from coterie.runs.tuning.batch import Batch, Problem, Tried, predicted_steps
 from coterie.runs.tuning.spaces import Params, Spaces, inside, point, with_params
 
+TOLD = "coterie"
+"""Under this name a study holds what became of a trial: one value, since each is a write."""
 GRID_POINTS = 4
 """Values that the sampler "grid" takes of a range."""
 
@@ -143,26 +145,27 @@ class Study:
     @property
     def done(self) -> list[Any]:
         """Trials that were told, with what they gave."""
-        return [t for t in self.study.get_trials(deepcopy=False) if "state" in t.user_attrs]
+        return [t for t in self.study.get_trials(deepcopy=False) if TOLD in t.user_attrs]
 
     def trials(self) -> list[Trial]:
         return [
             Trial(
                 number,
                 dict(t.params),
-                t.user_attrs["state"],
-                float("nan") if t.user_attrs["score"] is None else t.user_attrs["score"],
-                tuple(t.user_attrs["rounds"]),
-                t.user_attrs["steps"],
-                t.user_attrs["seconds"],
-                t.user_attrs["reason"],
+                told["state"],
+                float("nan") if told["score"] is None else told["score"],
+                tuple(told["rounds"]),
+                told["steps"],
+                told["seconds"],
+                told["reason"],
             )
             for number, t in enumerate(self.done)
+            for told in (t.user_attrs[TOLD],)
         ]
 
     @property
     def steps(self) -> float:
-        return float(sum(t.user_attrs["steps"] for t in self.done))
+        return float(sum(t.user_attrs[TOLD]["steps"] for t in self.done))
 
     def plan(self) -> None:
         """Before the first trial: the given values, then places that fill the space evenly."""
@@ -227,20 +230,19 @@ class Study:
             ),
             "state": tried.state if known or tried.state == "failed" else "failed",
         }
-        for round_, score in tried.curve:
-            if np.isfinite(score):
-                trial.report(score, round_)
-        for key, value in facts.items():
-            trial.set_user_attr(key, value)
+        trial.set_user_attr(TOLD, facts)
         with _quietly():
             if facts["state"] == "complete":
                 self.study.tell(trial, tried.score)
             else:
+                for round_, score in tried.curve[-1:]:  # TPE learns from it where it was dropped
+                    if np.isfinite(score):
+                        trial.report(score, round_)
                 ended = state.PRUNED if facts["state"] != "failed" else state.FAIL
                 self.study.tell(trial, state=ended)
 
     def clients_of(self, number: int) -> NDArray[np.float64]:
-        found = self.done[number].user_attrs["clients"]
+        found = self.done[number].user_attrs[TOLD]["clients"]
         return np.array([np.nan if c is None else c for c in found], float)
 
     @property
