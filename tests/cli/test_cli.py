@@ -54,7 +54,7 @@ def test_run_resume_export(cli: Cli, tmp_path: Path) -> None:
     assert code == 0
     assert (tmp_path / "two.safetensors").is_file()
     assert cli("export", "here", "--all")[0] == 0
-    assert len(list((tmp_path / "here" / "models").glob("*.safetensors"))) == 5
+    assert len(list((tmp_path / "here" / "models").glob("*/model.safetensors"))) == 5
 
 
 def test_compare_writes_a_table_and_a_page_and_can_be_repeated(cli: Cli, tmp_path: Path) -> None:

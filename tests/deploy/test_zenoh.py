@@ -21,7 +21,7 @@ def test_five_peers(tmp_path: Path) -> None:
         assert all(n["rejected"] == 0 for name in NAMES for n in town.status(name)["neighbours"])
         billed = {name: town.ledger(name)[:, 2:4].sum(0) for name in NAMES}
         for name in NAMES:  # what was handed to Zenoh, counted there
-            assert f"told its neighbours {billed[name][0]} bytes" in town.log(name), (
+            assert f"sent its neighbours {billed[name][0]} bytes" in town.log(name), (
                 billed,
                 town.log(name),
             )

@@ -64,7 +64,7 @@ def test_smaller_errors_are_a_gain_and_shown_without_a_minus() -> None:
     assert lines[1][columns.index("largest loss")] == "-0.1"
     assert lines[1][columns.index("worst 10%")] == "0.7", "the largest error is the worst"
     answer = str(comparison.answer())
-    assert "has the log-loss 0.5 (smaller is better) on test data against 0.6" in answer
+    assert "has the log-loss 0.5 (smaller is better) on test data, training alone 0.6" in answer
     assert "+0.1 against" in " ".join(comparison.verdict()) or "+0.1 " in answer
     text = markdown(comparison) + page(comparison, "", sheets(comparison)).split("<svg")[0]
     assert "smaller is better" in text

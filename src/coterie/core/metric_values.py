@@ -73,14 +73,12 @@ def over_present(values: Array, present: Array) -> Array:
     return ratio(np.where(present, values, 0.0).sum(1), present.sum(1))
 
 
-def log_sum(outputs: Array, where: Any = True) -> Array:
-    """log Σ exp over the last axis, over all or some of the places."""
-    top = np.max(outputs, axis=-1, initial=-np.inf, where=where)
+def log_sum(outputs: Array) -> Array:
+    """log Σ exp over the last axis."""
+    top = np.max(outputs, axis=-1, initial=-np.inf)
     top = np.where(np.isfinite(top), top, 0.0)
     with np.errstate(divide="ignore"):
-        return np.asarray(
-            np.log(np.sum(np.exp(outputs - top[..., None]), axis=-1, where=where)) + top
-        )
+        return np.asarray(np.log(np.sum(np.exp(outputs - top[..., None]), axis=-1)) + top)
 
 
 def probabilities(outputs: Array) -> Array:
@@ -123,7 +121,7 @@ def log_odds(outputs: Array, k: int) -> Array:
     outputs = np.asarray(outputs, np.float64)
     if outputs.shape[1] == 2:
         return np.asarray(outputs[:, k] - outputs[:, 1 - k])
-    return np.asarray(outputs[:, k] - log_sum(outputs, np.arange(outputs.shape[1]) != k))
+    return np.asarray(outputs[:, k] - log_sum(np.delete(outputs, k, axis=1)))
 
 
 def midranks(values: Array, groups: Groups) -> Array:

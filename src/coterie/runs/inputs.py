@@ -36,7 +36,8 @@ def _files(experiment: Experiment) -> dict[str, dict[str, str]]:
     for group in groups:
         for key, declared in group.public().items():
             value = getattr(group, key)
-            if isinstance(value, str) and declared.choices is None and Path(value).is_file():
+            named = isinstance(value, str) and declared.choices is None and key != "metric"
+            if named and Path(value).is_file():
                 now = Path(value).stat()
                 out[f"{group.name}.{key}"] = {
                     "path": value,
