@@ -83,7 +83,6 @@ _WHERE = {
 _MODULE = {name: module for module, names in _WHERE.items() for name in names.split()}
 _PARTS = (
     "adversary",
-    "answer",
     "channel",
     "core",
     "coupling",
