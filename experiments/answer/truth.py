@@ -1,8 +1,8 @@
 """Does the answer tell the truth? On made-up tables of which the right answer is known
 (`worlds.py`), on pure noise, and on real tables, before and after tuning.
 
-python experiments/answer/truth.py worlds runs/answer   # every world, and result.csv, result.md
-python experiments/answer/truth.py real runs/answer     # HAR, Vehicle and scikit-learn's tables
+python experiments/answer/truth.py worlds runs/answer   # every world: worlds.csv, worlds.md
+python experiments/answer/truth.py real runs/answer     # HAR, Vehicle, scikit-learn: real.csv, real.md
 python experiments/answer/truth.py noise --draws 100    # noise.csv, noise.md
 
 Everything that is finished is kept: the commands can be killed and repeated. `worlds` and `real`
@@ -72,7 +72,7 @@ def worlds(out: Path) -> None:
             if minutes == "2" and found["answer"] not in world.right:
                 print(f"WRONG: {name} is answered {found['answer']!r}, right is {world.right}")
             rows.append(told(name, minutes, found))
-            report(rows, {n: w.truth for n, w in WORLDS.items()}, "result")
+            report(rows, {n: w.truth for n, w in WORLDS.items()}, "worlds")
 
 
 def real(out: Path) -> None:
