@@ -2,7 +2,7 @@
 (`worlds.py`), on pure noise, and on real tables, before and after tuning.
 
 python experiments/answer/truth.py worlds runs/answer   # every world: worlds.csv, worlds.md
-python experiments/answer/truth.py real runs/answer     # HAR, Vehicle, scikit-learn: real.csv, real.md
+python experiments/answer/truth.py real runs/answer     # HAR, Vehicle, scikit-learn: real.csv, .md
 python experiments/answer/truth.py noise --draws 100    # noise.csv, noise.md
 
 Everything that is finished is kept: the commands can be killed and repeated. `worlds` and `real`
