@@ -38,7 +38,8 @@ class LoaderRound(Round):
 
     def objective(self, client: Scalar) -> Any:
         assert isinstance(self.spec, LoaderSpec)
-        return self.spec.loader.objective(self.t)
+        found = self.spec.loader.objective(self.t)
+        return dataclasses.replace(found, l2=found.l2 + self.method.l2)
 
 
 def round_of(spec: Spec, setting: Setting, t: Scalar) -> Round:

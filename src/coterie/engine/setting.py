@@ -196,6 +196,6 @@ class Round(NamedTuple):
             key=per_client(randomness.role_key(seed, Role.BATCH), self.t, client),
             private_key=per_client(randomness.role_key(seed, Role.METHOD), self.t, client),
             t=self.t,
-            l2=data.l2,
+            l2=data.l2 + self.method.l2,
             batch_schedule=data.batch_schedule,
         )

@@ -214,7 +214,7 @@ class Slow:
             key=per_client(keys(Role.BATCH), self.t, k),
             private_key=per_client(keys(Role.METHOD), self.t, k),
             t=self.t,
-            l2=self.l2,
+            l2=self.l2 + self.method.l2,
             batch_schedule=self.training.batch_schedule,
         )
 

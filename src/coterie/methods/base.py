@@ -16,10 +16,13 @@ engine/exchange/ has a class for each, which says what a round is.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, TypeVar, dataclass_transform
 
-from coterie.core.options import Options, chosen, registered
+from coterie.core.declared import Declared
+from coterie.core.options import Options, chosen, option, registered
+from coterie.core.search import LogRange
 from coterie.core.vector import Vector
 from coterie.data.shape import ProblemShape
 from coterie.models.objective import Objective
@@ -69,9 +72,13 @@ class Condition(NamedTuple):
         return f"{self.text} must be < {self.bound:g} but is {self.value:.4g}"
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Method(Options):
     """A method's hyper-parameters (floats are traced, loop lengths are static) and its
     functions.
+
+    `l2` is the one option that all methods have: it belongs to the problem, but each method must be
+    tuned with a penalty of its own, Local included.
     """
 
     title: ClassVar[str] = ""
@@ -82,6 +89,20 @@ class Method(Options):
     """True when messages must arrive as they were sent: no channel may cut anything off."""
     strength: ClassVar[str] = ""
     """The option that couples the clients: 0 gives Local."""
+
+    l2: float = option(
+        0.0,
+        "adds (l2/2)‖w‖² to every client's loss, besides the model's own l2; searched where it is"
+        " not 0",
+        low=0,
+        search=LogRange(1e-4, 1.0),
+    )
+
+    @classmethod
+    def public(cls) -> dict[str, Declared]:
+        """The options, those that all methods have at the end."""
+        found = super().public()
+        return {k: d for k, d in found.items() if k != "l2"} | {"l2": found["l2"]}
 
     def bind(self, template: Vector, key: Any, shape: ProblemShape) -> Method:
         """A copy that holds what all participants draw from the shared seed (a projection) or know

@@ -52,7 +52,9 @@ class Local(LocalSGD):
 
 
 def equal_compute(other: Method) -> Local:
-    """Local with the gradient steps, step size, optimiser and participation of another method."""
+    """Local with the gradient steps, step size, optimiser, penalty and participation of another
+    method.
+    """
     work = other.work()
     return Local().replace(
         lr=Local().lr if work.lr is None else work.lr,
@@ -61,4 +63,5 @@ def equal_compute(other: Method) -> Local:
         trains=work.trains,
         optimizer=work.optimizer,
         optimizer_state=work.optimizer_state,
+        l2=other.l2,
     )

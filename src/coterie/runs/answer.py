@@ -8,6 +8,7 @@ are chosen on the other rows, and so are the what-ifs.
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -206,9 +207,12 @@ def _validated(entry: Entry, tuned: list[Tuned]) -> Entry:
 def _beside(
     comparison: Comparison, experiment: Experiment, folder: Path, doing: Doing, minutes: float
 ) -> Comparison:
-    """The comparison with models off the shelf and what-ifs; kept in a file for the next time."""
+    """The comparison with models off the shelf and what-ifs; kept in a file for the next time,
+    unless there was no scikit-learn.
+    """
     file, key = folder / "beside.json", experiment.fingerprint() + experiment.data_hash()
-    found = _read(file, key)
+    key += "" if importlib.util.find_spec("sklearn") else ", without scikit-learn"
+    found = None if doing.force else _read(file, key)
     if found is None:
         rows = _references(comparison, doing, 60 * SHELF * max(minutes, 1.0))
         findings = _findings(comparison, experiment)

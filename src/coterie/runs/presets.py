@@ -16,7 +16,7 @@ from coterie.methods.base import METHODS
 from coterie.models.base import Model, ModelSpec
 from coterie.models.build import build_model
 from coterie.runs.experiment import Experiment
-from coterie.runs.tuning.spaces import write_search
+from coterie.runs.tuning.spaces import widened, write_search
 
 INNER = {"local_rounds": 4, "inner_steps": 5}
 """pFedMe and lp-proj then take 20 gradient steps a round, as many as the others."""
@@ -117,17 +117,26 @@ def with_methods(config: dict[str, Any], methods: Sequence[str] | None = None) -
     distinct = [m for i, m in enumerate(tables) if m not in tables[:i]]
     chosen = given if isinstance(given, dict) else {m["name"]: m for m in tables}
     held = {m["name"]: {*common, *chosen.get(m["name"], {})} for m in distinct}
-    return _held_fast(config, held) | {"methods": distinct}
+    if build_model(experiment.model, experiment.federation().shape).l2:  # not to be searched either
+        held = {name: options | {"l2"} for name, options in held.items()}
+    return _held_fast(config, held, distinct) | {"methods": distinct}
 
 
-def _held_fast(config: dict[str, Any], held: dict[str, set[str]]) -> dict[str, Any]:
+def _held_fast(
+    config: dict[str, Any], held: dict[str, set[str]], tables: list[dict[str, Any]]
+) -> dict[str, Any]:
     """The config in which options that somebody has set are not searched when methods are tuned."""
     search = {}
+    begin = {m["name"]: m for m in tables}
     for name, options in held.items():
         declared = METHODS[name].public()
         spaces = {k: d.search for k, d in declared.items() if d.search is not None and d.traced}
         if set(spaces) & options:
-            search[name] = {k: v for k, v in spaces.items() if k not in options}
+            search[name] = {
+                k: widened(v, begin[name][k]) if k in begin[name] else v
+                for k, v in spaces.items()
+                if k not in options
+            }
     if not search:
         return config
     tune = dict(config.get("tune", {}))
@@ -154,20 +163,26 @@ def own_options(federation: Federation, model: Model | ModelSpec | str) -> dict[
     """Options of methods on somebody's own data, where they are not as usual: the values that
     tuning begins with. All methods take 20 gradient steps a round.
 
-    The coupling of FedU follows the number of
-    clients, so that mixing is stable: η ‖L‖ μR = ½ on the complete graph, at most η = 0.03.
+    The coupling of FedU follows the number of clients, so that mixing is stable: η ‖L‖ μR = ½ on
+    the complete graph, at most η = 0.03. Every method has the penalty l2 = 1/n, where n are the
+    rows of a usual client: that of scikit-learn's logistic regression. A model with an l2 of its
+    own keeps that instead.
     """
+    built = build_model(model, federation.shape)
     eta = min(0.03, 0.5 / federation.clients)
-    dsub = max(1, min(50, build_model(model, federation.shape).parameters() // 2))
+    dsub = max(1, min(50, built.parameters() // 2))
+    rows = max(1.0, float(np.median(federation.train.sizes)))
+    penalty = {} if built.l2 else {"l2": float(f"{1 / rows:.2g}")}
     inner = {**INNER, "lr": 0.3, "personal_lr": 0.05}
     projected = {**inner, "lam": 1.0, "projection": "orthogonal", "dsub": dsub}
-    return {
+    suited = {
         "pfedme": {**inner, "lam": 5.0},
         "fedu": {"eta": eta},
         "lp-proj-1": projected,
         "lp-proj-2": projected,
         "graph-proj": {"eta": eta, "dsub": dsub},
     }
+    return {name: {**suited.get(name, {}), **penalty} for name in METHODS}
 
 
 def _set_some(tables: list[dict[str, Any]], given: dict[str, Any]) -> None:

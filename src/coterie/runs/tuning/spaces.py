@@ -85,8 +85,9 @@ def spaces_of(method: Method, given: Mapping[str, Spaces], *, whole: bool) -> Sp
     """What is searched: what is `given` for the method, else what its options declare.
 
     Without `whole`, declared spaces of whole numbers are left out: each value compiles a program of
-    its own. Options that are without effect, or hold a schedule, are left alone. Every space is
-    widened to hold the value that the method has, which is always tried first.
+    its own. Options that are without effect, or hold a schedule, are left alone, and so is `l2`
+    where it is 0. Every space is widened to hold the value that the method has, which is always
+    tried first.
     """
     public, unused = method.public(), method.unused()
     asked = given.get(method.name)
@@ -94,18 +95,18 @@ def spaces_of(method: Method, given: Mapping[str, Spaces], *, whole: bool) -> Sp
         asked = {
             name: d.search
             for name, d in public.items()
-            if d.search is not None and (whole or d.traced)
+            if d.search is not None and (whole or d.traced) and (name != "l2" or method.l2)
         }
     out = {}
     for name, space in asked.items():
         value = getattr(method, name)
         if name in unused or isinstance(value, Schedule):
             continue
-        out[name] = space if value is None or given.get(method.name) else _widened(space, value)
+        out[name] = space if value is None or given.get(method.name) else widened(space, value)
     return out
 
 
-def _widened(space: Space, value: Any) -> Space:
+def widened(space: Space, value: Any) -> Space:
     if isinstance(space, Among):
         return space if value in space.values else Among((value, *space.values), space.decays)
     if isinstance(space, LogRange) and value <= 0:

@@ -123,10 +123,11 @@ class TuningRequest(NamedTuple):
         return distinct([slug(c.method.name + channel(c)) for c in self.contenders], "-{}")
 
     def with_local(self) -> TuningRequest:
-        """Local comes first, unless it is there."""
+        """Local comes first, unless it is there; with a penalty where the others have one."""
         if any(isinstance(c.method, Local) for c in self.contenders):
             return self
-        return self._replace(contenders=[Contender(Local()), *self.contenders])
+        penalty = max((c.method.l2 for c in self.contenders), default=0.0)
+        return self._replace(contenders=[Contender(Local(l2=penalty)), *self.contenders])
 
 
 def asked_experiment(experiment: Experiment) -> TuningRequest:
