@@ -175,7 +175,7 @@ def own_options(federation: Federation, model: Model | ModelSpec | str) -> dict[
     penalty = {} if built.l2 else {"l2": float(f"{1 / rows:.2g}")}
     inner = {**INNER, "lr": 0.3, "personal_lr": 0.05}
     projected = {**inner, "lam": 1.0, "projection": "orthogonal", "dsub": dsub}
-    suited = {
+    suited: dict[str, dict[str, Any]] = {
         "pfedme": {**inner, "lam": 5.0},
         "fedu": {"eta": eta},
         "lp-proj-1": projected,
