@@ -36,6 +36,7 @@ class Role(enum.IntEnum):
     DOWNLINK = 7
     NEWCOMERS = 8
     ATTACK = 9
+    KIN = 10
 
 
 def role_key(seed: Any, role: Role) -> Any:

@@ -132,11 +132,11 @@ class Graph:
         rows = slice(self.weights.indptr[k], self.weights.indptr[k + 1])
         return self.weights.indices[rows], self.weights.data[rows]
 
-    def table(self) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-        """Neighbours and weights as two (N, largest degree) arrays; padding has the weight 0 and
-        points at the client itself.
+    def table(self, width: int | None = None) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+        """Neighbours and weights as two (N, width) arrays, by default as wide as the largest
+        degree; padding has the weight 0 and points at the client itself.
         """
-        width = max(1, int(self.degrees.max(initial=0)))
+        width = max(1, int(self.degrees.max(initial=0))) if width is None else width
         index = np.repeat(np.arange(self.clients, dtype=np.int32)[:, None], width, 1)
         weight = np.zeros((self.clients, width))
         slot = np.arange(self.weights.nnz) - np.repeat(self.weights.indptr[:-1], self.degrees)

@@ -26,6 +26,7 @@ from coterie.data.federation import Federation
 from coterie.engine.evaluate import Scores, score_models, to_device
 from coterie.engine.exchange import exchange_of
 from coterie.engine.exchange.base import Offer
+from coterie.engine.kinship import as_sent
 from coterie.engine.prepare import data_of
 from coterie.engine.setting import Round, Setting, Spec
 from coterie.engine.simulator import Simulator
@@ -121,17 +122,46 @@ def adapt(
         data = data_of(to_device(newcomers.train, dtype), old.l2, old.batch_schedule)
         method = sim.method.for_newcomers(newcomers.shape.largest)
         setting = sim.setting._replace(method=method, data=data._replace(first=first))
-        if sim.graph is not None and weights is None:
+        spec, offer = _spec(sim, newcomers), _offer(sim, method)
+        numbers = first + jnp.arange(count)
+        if sim.kinship is not None and weights is None:
+            weights = _kin_weights(sim, Round(spec, setting, sim.t), offer, numbers)
+        elif sim.graph is not None and weights is None:
             weights = neighbour_weights(sim.graph, sim.federation, newcomers)
         tied = jnp.asarray(np.zeros((count, 0)) if weights is None else weights, dtype)
-        spec = _spec(sim, newcomers)
-        numbers = first + jnp.arange(count)
-        models = compiled_join(spec, setting, _offer(sim, method), (numbers, tied), sim.t, rounds)
+        models = compiled_join(spec, setting, offer, (numbers, tied), sim.t, rounds)
         models = {view: v.map(np.asarray) for view, v in models.items()}
         _check_finite(sim, models, rounds)
         views = [models[view] for view in method.model_views]
         scores = score_models(spec, views, to_device(newcomers.test, dtype), sim.metric)
         return Adapted(models, scores)
+
+
+def _alone(spec: Spec, setting: Setting, offer: Offer, numbers: Array, t: Any, rounds: Any) -> Any:
+    """The states of newcomers that train by themselves."""
+    now = Round(spec, setting, t)
+    exchange = exchange_of(now.method)
+
+    def one(client: Scalar) -> PyTree:
+        local = lambda i, state: exchange.alone(now, offer.received, client, state, i).state
+        return jax.lax.fori_loop(0, rounds, local, offer.method_state)
+
+    return jax.vmap(one)(numbers)
+
+
+compiled_alone = jax.jit(_alone, static_argnames="spec")
+
+
+def _kin_weights(sim: Simulator, now: Round, offer: Offer, numbers: Array) -> NDArray[np.float64]:
+    """Newcomers find their kin as the members did: they train alone for as many rounds, and send a
+    sketch, which is compared with the members'.
+    """
+    assert sim.kinship is not None
+    kinship, rule = sim.kinship, sim.kinship.rule
+    states = compiled_alone(now.spec, now.setting, offer, numbers, now.t, rule.after)
+    sketches = as_sent(rule, kinship.sketched(now.method, states))
+    cosines = np.where(kinship.known, kinship.evidence.cosines(sketches), -np.inf)
+    return np.stack([rule.newcomer(row) for row in cosines])
 
 
 def _spec(sim: Simulator, newcomers: Federation) -> Spec:

@@ -16,6 +16,7 @@ from coterie.channel import PLAIN, Channel, get_channel
 from coterie.core.errors import InvalidInput, shown
 from coterie.core.metrics import metric_name
 from coterie.coupling.graph import Graph
+from coterie.coupling.learnt import GraphRule
 from coterie.data.arguments import as_federation, as_seed
 from coterie.data.federation import Federation
 from coterie.engine.training import Training
@@ -75,16 +76,18 @@ def as_attack(value: Any) -> Attack | None:
     return value
 
 
-def as_graph(value: Any) -> Graph | None:
-    """A graph, or None."""
-    if value is None or isinstance(value, Graph):
+def as_graph(value: Any) -> Graph | GraphRule | None:
+    """A graph, a rule that learns one, or None."""
+    if value is None or isinstance(value, Graph | GraphRule):
         return value
     hint = ""
     if isinstance(value, str):
         hint = f"; build one with coterie.graph.build({shown(value)}, federation)"
     elif isinstance(value, (list, tuple)) or hasattr(value, "shape"):
         hint = "; make one of weights with coterie.graph.from_matrix"
-    raise InvalidInput(f"the graph is {shown(value)}, but must be a Graph or None{hint}.")
+    raise InvalidInput(
+        f"the graph is {shown(value)}, but must be a Graph, a rule that learns one, or None{hint}."
+    )
 
 
 def as_model(value: Any) -> Model | ModelSpec:

@@ -17,6 +17,7 @@ from coterie.core.errors import Diverged, InvalidInput
 from coterie.core.metrics import Metric, OwnMetric
 from coterie.core.typing import PyTree, Scalar
 from coterie.coupling.graph import Graph
+from coterie.coupling.learnt import GraphRule
 from coterie.data.federation import Federation
 from coterie.engine.arguments import as_list, as_seeds, judged_by
 from coterie.engine.keeper import Keeper
@@ -33,13 +34,14 @@ from coterie.models.base import Model, ModelSpec
 
 
 class Stack(NamedTuple):
-    """Static: rounds that a program may run, and which leaves of the method, and whether seeds, are
-    stacked.
+    """Static: rounds that a program may run, and which leaves of the method, and whether seeds and
+    graphs, are stacked.
     """
 
     length: int
     axes: tuple[int | None, ...]
     seeds: int | None
+    graphs: int | None = None
 
 
 def _mapped_block(
@@ -50,13 +52,13 @@ def _mapped_block(
     """
     leaves, structure = jax.tree.flatten(setting.method)
 
-    def run(leaves: Any, seed: Any, state: State) -> tuple[State, Log]:
+    def run(leaves: Any, seed: Any, graph: Any, state: State) -> tuple[State, Log]:
         method = jax.tree.unflatten(structure, leaves)
-        one = setting._replace(method=method, seed=seed)
+        one = setting._replace(method=method, seed=seed, graph=graph)
         return rounds_block(spec, stack.length, one, state, t0, count)
 
-    axes = (list(stack.axes), stack.seeds, 0)
-    return jax.vmap(run, in_axes=axes)(leaves, setting.seed, state)
+    axes = (list(stack.axes), stack.seeds, stack.graphs, 0)
+    return jax.vmap(run, in_axes=axes)(leaves, setting.seed, setting.graph, state)
 
 
 compiled_mapped_block = jax.jit(
@@ -83,7 +85,7 @@ class Many:
         model: Model | ModelSpec | str = "mlr",
         *,
         seeds: Sequence[int],
-        graph: Graph | None = None,
+        graph: Graph | GraphRule | None = None,
         channel: Channel | str = PLAIN,
         training: dict[str, Any],
         alike: bool = False,
@@ -128,11 +130,36 @@ class Many:
         method, axes = _stacked([self.sims[m].method for m in self.slots], self.alike)
         seeds = [self.sims[m].seed for m in self.slots]
         same = len(set(seeds)) == 1
-        self.stack = Stack(min(BLOCK, self.training.rounds), axes, None if same else 0)
+        learnt = lead.kinship is not None
+        length = min(BLOCK, self.training.rounds)
+        self.stack = Stack(length, axes, None if same else 0, 0 if learnt else None)
         self.setting = lead.setting._replace(
             method=method, seed=lead.setting.seed if same else jnp.asarray(seeds)
         )
+        if learnt:
+            self.setting = self.setting._replace(graph=self._graphs())
         self.spec = _grouped(lead, len(self.slots))
+
+    def _graphs(self) -> Any:
+        """Every run's graph, where each learns its own."""
+        graphs = [self.sims[m].setting.graph for m in self.slots]
+        return jax.tree.map(lambda *v: jnp.stack(v), *graphs)
+
+    def _learn(self, rounds: int) -> int:
+        """Graphs that are due are learnt; gives how many rounds may go then, `rounds` at most."""
+        lead = self.sims[self.members[0]].kinship
+        if lead is None:
+            return rounds
+        with self.sims[0].precision():
+            if lead.rule.due(self.t):
+                self.give_states()
+            for m in self.members:
+                kinship = self.sims[m].kinship
+                assert kinship is not None
+                rounds = kinship.before(self.sims[m], rounds)
+            if lead.rule.due(self.t):
+                self.setting = self.setting._replace(graph=self._graphs())
+        return rounds
 
     def keep(self, members: Sequence[int]) -> None:
         """Go on with some of the runs only."""
@@ -145,7 +172,7 @@ class Many:
         """So many rounds of all runs that are left, at most as many as there are to go."""
         target = min(self.t + rounds, self.training.rounds)
         while self.t < target and self.members:
-            step = min(target - self.t, self.stack.length)
+            step = min(self._learn(target - self.t), self.stack.length)
             with self.sims[0].precision():
                 self.state, logs = compiled_mapped_block(
                     spec=self.spec,
@@ -186,7 +213,7 @@ def simulate_many(
     model: Model | ModelSpec | str = "mlr",
     *,
     seeds: Sequence[int] = (0,),
-    graph: Graph | None = None,
+    graph: Graph | GraphRule | None = None,
     channel: Channel | str = PLAIN,
     metric: str | Metric | OwnMetric | None = None,
     keep_collapsed: bool = False,

@@ -38,7 +38,9 @@ from coterie.core.randomness import (
 )
 from coterie.core.typing import PyTree
 from coterie.coupling.graph import Graph
+from coterie.coupling.learnt import Evidence, GraphRule
 from coterie.data.federation import Federation
+from coterie.engine.kinship import as_sent, sketch_of, sketcher
 from coterie.engine.simulate import Progress, Result, drive
 from coterie.engine.slow import Slow, finite, local_of_one, stack
 from coterie.engine.training import Training, TrainingOptions
@@ -172,14 +174,47 @@ class Reference(Slow):
         kept = [(m, k) for m, k in zip(each, clients, strict=True) if finite(m)]
         return [m for m, _ in kept], [k for _, k in kept]
 
+    def _learn(self) -> None:
+        """Sketches of those that trained since, one by one, and the graph of all that are known."""
+        assert self.rule is not None
+        rule, method = self.rule, self.method
+        start = link.flat(method.message(method.client_init(self.template)))
+        drawn = sketcher(rule, start, self.seed)
+        size = rule.sketch_bytes(start.size)
+        senders = sorted(self.trained)
+        for k in senders:
+            moved = sketch_of(method, drawn, start, self.method_states[k])
+            self.sketches[k] = as_sent(rule, moved)
+        for k in range(self.n):
+            sent, others = k in self.trained, len(self.trained - {k})
+            if not method.hub_between:
+                up = size * (self.n - 1) if sent else 0
+                self.ledger.add(self.t, np.array([k]), up, size * others, 0)
+            elif sent:
+                self.ledger.add(self.t, np.array([k]), size, 0, 0)
+        self.trained = set()
+        silent = np.zeros(rule.numbers(start.size))
+        heard = np.stack([self.sketches.get(k, silent) for k in range(self.n)])
+        known = np.array([k in self.sketches for k in range(self.n)])
+        self.graph = rule.graph(Evidence(heard, known, rule.bits))
+
     def _graph_round(self) -> None:
         method, t, sampled = self.method, self.t, self.sampled()
         messages, gradients, up = {}, {}, {}
+        if self.rule is not None and self.rule.due(t):
+            self._learn()
+        alone = self.rule is not None and t < self.rule.after
         for k in sampled:
             step = self._local(k, ())
             self.method_states[k], gradients[k] = step.state, int(step.gradients)
+            self.trained.add(k)
+            if alone:
+                self.ledger.add(t, np.array([k]), 0, 0, gradients[k])
+                continue
             out = Outgoing(step.message, key=up_key(self.seed, t, k), t=t)
             messages[k], up[k] = self.up[k].carry(out)
+        if alone:
+            return
         pool = self._neighbourhood(messages)
         itself = self.channel.cyclic and not method.hub_between
         pulls = {}
@@ -241,7 +276,7 @@ def simulate_slowly(
     federation: Federation,
     model: Model | ModelSpec | str = "mlr",
     *,
-    graph: Graph | None = None,
+    graph: Graph | GraphRule | None = None,
     progress: Progress | None = None,
     channel: Channel | str = PLAIN,
     attack: Attack | None = None,

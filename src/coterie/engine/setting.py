@@ -60,6 +60,8 @@ class Coupled(NamedTuple):
     dense: Array = None
     near: Array = None
     weight: Array = None
+    talks: Array = None
+    """Where the graph is learnt: whether clients send anything yet; None: they do."""
 
 
 class Setting(NamedTuple):

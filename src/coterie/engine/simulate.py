@@ -26,6 +26,7 @@ from coterie.core.ledger import Ledger
 from coterie.core.metrics import Metric, OwnMetric, metric_of
 from coterie.core.vector import Vector
 from coterie.coupling.graph import Graph
+from coterie.coupling.learnt import GraphRule
 from coterie.data.federation import Federation
 from coterie.engine.arguments import judged_by
 from coterie.engine.keeper import Keeper
@@ -184,7 +185,7 @@ def simulate(
     federation: Federation,
     model: Model | ModelSpec | str = "mlr",
     *,
-    graph: Graph | None = None,
+    graph: Graph | GraphRule | None = None,
     progress: Progress | bool | None = None,
     keep_collapsed: bool = False,
     channel: Channel | str = PLAIN,

@@ -27,6 +27,8 @@ from coterie.core.options import check_rounds
 from coterie.core.randomness import Role, role_key
 from coterie.core.vector import Vector
 from coterie.coupling.graph import Graph, complete
+from coterie.coupling.learnt import GraphRule
+from coterie.coupling.learnt.base import empty
 from coterie.data.federation import Federation
 from coterie.engine import prepare
 from coterie.engine.arguments import (
@@ -43,10 +45,11 @@ from coterie.engine.check import check
 from coterie.engine.evaluate import Scores, evaluate
 from coterie.engine.exchange import exchange_of
 from coterie.engine.exchange.base import Accounts
+from coterie.engine.kinship import Kinship
 from coterie.engine.roll import Roll
 from coterie.engine.rounds import compiled_block, compiled_cohort, compiled_round, stale_neighbours
 from coterie.engine.setting import ClientState, Log, Round, Setting, State, Who
-from coterie.engine.snapshot import Saved, Snapshot
+from coterie.engine.snapshot import Saved, Snapshot, restore, saved
 from coterie.engine.store import DeviceStore, make_store
 from coterie.engine.training import Training
 from coterie.methods.base import Condition, Method, PooledMethod
@@ -77,7 +80,7 @@ class Simulator:
         federation: Federation,
         model: Model | ModelSpec | str,
         training: Training,
-        graph: Graph | None = None,
+        graph: Graph | GraphRule | None = None,
         *,
         folder: Path | None = None,
         channel: Channel | str = PLAIN,
@@ -96,7 +99,7 @@ class Simulator:
         self.federation = federation
         if len(self.held_out):
             self.federation = federation.subset(self.members)
-            if graph is not None:
+            if isinstance(graph, Graph):
                 graph = graph.check_size(federation.clients).subset(self.members)
         self.model = build_model(model, federation.shape)
         self.seed = training.seed
@@ -108,12 +111,17 @@ class Simulator:
         peers = isinstance(asked, GraphMethod) and not asked.hub_between
         self.absent = absent if self.exchange.sends and not peers else None
         self.graph: Graph | None = None
+        self.kinship: Kinship | None = None
         if isinstance(asked, GraphMethod):
-            self.graph = (complete(n) if graph is None else graph).check_size(n)
+            given = empty(n) if isinstance(graph, GraphRule) else graph
+            self.graph = (complete(n) if given is None else given).check_size(n)
         with self.precision():
             fresh = lambda: prepare.on_device(self.federation, training, self.graph)
             self.there: prepare.OnDevice = fresh() if like is None else like.there
             self._prepare(asked, channel, cohort, folder)
+            if isinstance(graph, GraphRule) and self.graph is not None:
+                self.kinship = Kinship(graph, self)
+                self.kinship.use(self, self.graph, talks=False)
 
     @contextlib.contextmanager
     def precision(self) -> Iterator[None]:
@@ -184,6 +192,8 @@ class Simulator:
         Raises Diverged.
         """
         with self.precision():
+            if self.kinship is not None:
+                rounds = self.kinship.before(self, rounds)
             gone = self._gone()
             if not self.store.blocks or gone is not None:
                 self._account(self._round(gone), 1)
@@ -266,7 +276,8 @@ class Simulator:
         needed = np.unique(np.concatenate([members, *near]))
         # One shape for all rounds: padded by repeating the last client, whose row is then simply
         # there twice.
-        width = min(n, int(len(members) * (1 + self.graph.degrees.max())))
+        most = self.graph.degrees.max() if self.kinship is None else self.kinship.rule.most(n)
+        width = min(n, int(len(members) * (1 + most)))
         padding = np.full(width - len(needed), needed[-1])
         return Who(trainers, senders, np.concatenate([needed, padding]))
 
@@ -289,6 +300,8 @@ class Simulator:
             self.unsent += int(log.unsent.sum())
             self.dirty[log.ids] = not self.pooled
             self.touched[log.ids] |= not self.pooled
+            if self.kinship is not None:
+                self.kinship.moved[log.ids] = True
             self.t += 1
 
     @cached_property
@@ -306,6 +319,10 @@ class Simulator:
             train.sizes * row,
         )
 
+    def forget_accounts(self) -> None:
+        """The graph has changed."""
+        self.__dict__.pop("accounts", None)
+
     # -- going on ----------------------------------------------------------------------------------
 
     def changed(self) -> NDArray[np.int64]:
@@ -314,29 +331,11 @@ class Simulator:
 
     def state(self, clients: NDArray[np.int64]) -> Saved:
         """All that is needed to go on from here; of the clients only those that are given."""
-        with self.precision():
-            leaves = jax.tree.leaves(self.hub_state)
-            hub = {f"{i:04d}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
-            if self.broadcasts.total:
-                hub |= {"heard": self.broadcasts.received, "said": np.array(self.broadcasts.total)}
-            rows = [(clients.astype(np.int64), self.store.packed(clients))]
-        self.dirty[clients] = False
-        return Saved(self.t, hub, self.ledger.totals(), rows)
+        return saved(self, clients)
 
     def restore(self, saved: Saved) -> None:
         """Go on from there; on a simulator that has not run yet."""
-        with self.precision():
-            if "heard" in saved.hub:
-                self.broadcasts.received = saved.hub["heard"]
-                self.broadcasts.total = int(saved.hub["said"].item())
-            leaves, structure = jax.tree.flatten(self.hub_state)
-            kept = [jnp.asarray(saved.hub[f"{i:04d}"]) for i in range(len(leaves))]
-            self.hub_state = jax.tree.unflatten(structure, kept)
-            for ids, packed in saved.rows:
-                self.store.load(ids, packed)
-                self.touched[ids] = True
-        self.t = saved.t
-        self.ledger.carry_on(saved.totals)
+        restore(self, saved)
 
     # -- looking -----------------------------------------------------------------------------------
 

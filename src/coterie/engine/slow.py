@@ -29,6 +29,8 @@ from coterie.core.randomness import (
 from coterie.core.typing import PyTree
 from coterie.core.vector import Vector
 from coterie.coupling.graph import Graph, complete
+from coterie.coupling.learnt import GraphRule
+from coterie.coupling.learnt.base import empty
 from coterie.data.federation import Federation, Split
 from coterie.engine.evaluate import Scores, scored_by
 from coterie.engine.simulate import Snapshot
@@ -103,7 +105,7 @@ class Slow:
         federation: Federation,
         model: Model | ModelSpec | str,
         training: Training,
-        graph: Graph | None = None,
+        graph: Graph | GraphRule | None = None,
         *,
         channel: Channel | str = PLAIN,
         attack: Attack | None = None,
@@ -132,13 +134,19 @@ class Slow:
         self.ledger = Ledger(self.n)
         asked = get_method(method) if isinstance(method, str) else method
         self.graph = None
+        self.rule = graph if isinstance(graph, GraphRule) else None
         if isinstance(asked, GraphMethod):
-            self.graph = (complete(self.n) if graph is None else graph).check_size(self.n)
+            given = empty(self.n) if isinstance(graph, GraphRule) else graph
+            self.graph = (complete(self.n) if given is None else given).check_size(self.n)
         self.malicious = np.zeros(self.n, bool)
         if attack is not None:
             self.malicious = draw_malicious(self.seed, self.n, attack.fraction)
         with self.precision():
             self._prepare(asked, build_model(model, federation.shape))
+        self.sketches: dict[int, NDArray[np.float64]] = {}
+        """Learnt graphs: what was heard last of each client."""
+        self.trained: set[int] = set()
+        """Who has trained since it sent a sketch."""
 
     @contextlib.contextmanager
     def precision(self) -> Iterator[None]:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
 from coterie.engine.evaluate import Scores
+
+if TYPE_CHECKING:
+    from coterie.engine.simulator import Simulator
 
 
 @dataclasses.dataclass
@@ -33,3 +38,35 @@ class Saved(NamedTuple):
     totals: dict[str, int]
     rows: Sequence[tuple[NDArray[np.int64], NDArray[np.uint8]]]
     """Clients and their states as bytes; of clients that are there twice the last one counts."""
+
+
+def saved(sim: Simulator, clients: NDArray[np.int64]) -> Saved:
+    """All that a simulator needs to go on; of the clients only those that are given."""
+    with sim.precision():
+        leaves = jax.tree.leaves(sim.hub_state)
+        hub = {f"{i:04d}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
+        if sim.broadcasts.total:
+            hub |= {"heard": sim.broadcasts.received, "said": np.array(sim.broadcasts.total)}
+        if sim.kinship is not None:
+            hub |= sim.kinship.saved()
+        rows = [(clients.astype(np.int64), sim.store.packed(clients))]
+    sim.dirty[clients] = False
+    return Saved(sim.t, hub, sim.ledger.totals(), rows)
+
+
+def restore(sim: Simulator, saved: Saved) -> None:
+    """Go on from there; on a simulator that has not run yet."""
+    with sim.precision():
+        if "heard" in saved.hub:
+            sim.broadcasts.received = saved.hub["heard"]
+            sim.broadcasts.total = int(saved.hub["said"].item())
+        leaves, structure = jax.tree.flatten(sim.hub_state)
+        kept = [jnp.asarray(saved.hub[f"{i:04d}"]) for i in range(len(leaves))]
+        sim.hub_state = jax.tree.unflatten(structure, kept)
+        if sim.kinship is not None:
+            sim.kinship.restore(sim, saved.hub)
+        for ids, packed in saved.rows:
+            sim.store.load(ids, packed)
+            sim.touched[ids] = True
+    sim.t = saved.t
+    sim.ledger.carry_on(saved.totals)

@@ -22,6 +22,7 @@ from coterie.core import randomness
 from coterie.core.errors import InvalidInput
 from coterie.core.ledger import COLUMNS
 from coterie.coupling.graph import Graph
+from coterie.coupling.learnt import GraphRule
 from coterie.engine.exchange import exchange_of
 from coterie.engine.simulate import Result
 from coterie.methods.base import Method
@@ -269,9 +270,13 @@ def forecast_experiment(
     federation, method, training = experiment.federation(), experiment.method, experiment.training
     graph = None
     if isinstance(method, GraphMethod) and not method.hub_between:
-        graph = experiment.graph.build(federation)
-        if training.held_out:
-            graph = graph.subset(training.hold_out(federation)[0])
+        built = experiment.graph.build(federation)
+        if isinstance(built, GraphRule):
+            raise InvalidInput(
+                'graph.kind is "learn", but the time of peers is forecast for a graph that is given'
+                " beforehand."
+            )
+        graph = built.subset(training.hold_out(federation)[0]) if training.held_out else built
     return forecast(
         network,
         read_ledger(folder),

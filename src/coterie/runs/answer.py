@@ -21,6 +21,7 @@ from coterie.core.files import make_folder, write_json
 from coterie.core.metrics import Metric, OwnMetric, metric_of
 from coterie.coupling.graph import Graph
 from coterie.coupling.graph import build as build_graph
+from coterie.coupling.learnt import GraphRule
 from coterie.data.federation import Federation
 from coterie.engine.arguments import as_federation, as_list, judged_by
 from coterie.engine.many import simulate_many
@@ -100,7 +101,7 @@ def answer(
     *,
     minutes: float = 2.0,
     seeds: Sequence[int] = SEEDS,
-    graph: Graph | None = None,
+    graph: Graph | GraphRule | None = None,
     metric: str | Metric | OwnMetric | None = None,
     **training: Any,
 ) -> Comparison:

@@ -16,6 +16,7 @@ from coterie.core.files import make_folder, write_json, write_text
 from coterie.core.metrics import Metric, OwnMetric, metric_of
 from coterie.core.options import Options
 from coterie.coupling.graph import Graph
+from coterie.coupling.learnt import GraphRule
 from coterie.data.federation import Federation, warn_without_test
 from coterie.engine.arguments import (
     as_contender,
@@ -180,7 +181,7 @@ def compare(
     model: Model | ModelSpec | str = "mlr",
     *,
     seeds: Sequence[int] = (0,),
-    graph: Graph | None = None,
+    graph: Graph | GraphRule | None = None,
     begin: Begin | None = None,
     protocol: str = "standard",
     metric: str | Metric | OwnMetric | None = None,

@@ -38,6 +38,7 @@ from coterie.core.errors import InvalidInput, unknown
 from coterie.core.options import Options, option, traced_dataclass
 from coterie.coupling import graph as graphs
 from coterie.coupling.graph import Graph
+from coterie.coupling.learnt import RULES, GraphRule, get_rule, read_rule
 from coterie.data.base import Source, get_source
 from coterie.data.digest import hash_federation
 from coterie.data.federation import Federation
@@ -73,7 +74,11 @@ class GraphOptions(Options):
 
     name: ClassVar[str] = "graph"
 
-    kind: str = option("complete", "the rule that makes the graph", choices=graphs.KINDS)
+    kind: str = option(
+        "complete",
+        'the rule that makes the graph; "learn": it is learnt while training (see rule)',
+        choices=(*graphs.KINDS, "learn"),
+    )
     weight: float = option(
         1.0,
         "weight of an edge (rules with several weights scale theirs by it)",
@@ -85,7 +90,26 @@ class GraphOptions(Options):
     seed: int = option(0, "of the random kinds", low=0)
     matrix: str | None = option(None, 'a .npy file with the weights, for the kind "matrix"')
 
-    def build(self, federation: Federation) -> Graph:
+    rule: GraphRule | str | dict[str, Any] | None = option(
+        None,
+        'how the kind "learn" finds who is like whom: a name, or a table of a name and options;'
+        ' nothing: "kin"',
+        choices=tuple(RULES),
+        read=read_rule,
+    )
+
+    def unused(self) -> dict[str, str]:
+        """What the kind of graph leaves without effect."""
+        if self.kind != "learn":
+            return {"rule": f"graph.kind is {self.kind!r}"}
+        reason = 'graph.kind is "learn", and the rule has options of its own'
+        given = ("weight", "neighbours", "probability", "seed", "matrix")
+        return dict.fromkeys(given, reason)
+
+    def build(self, federation: Federation) -> Graph | GraphRule:
+        """The graph, or the rule that learns it."""
+        if self.kind == "learn":
+            return get_rule("kin") if self.rule is None else read_rule("graph.rule", self.rule)
         return graphs.build(
             self.kind,
             federation,

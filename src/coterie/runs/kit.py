@@ -18,6 +18,7 @@ from coterie.core.errors import InvalidInput
 from coterie.core.files import digest, write_json
 from coterie.core.options import as_written
 from coterie.coupling.graph import Graph
+from coterie.coupling.learnt import GraphRule, read_rule
 from coterie.data.outline import Outline, outline
 from coterie.engine.simulator import Simulator
 from coterie.engine.snapshot import Saved
@@ -41,7 +42,7 @@ class Kit:
     model: ModelSpec
     training: Training
     outline: Outline
-    graph: Graph | None
+    graph: Graph | GraphRule | None
     saved: Saved
     name: str = "newcomers"
 
@@ -66,7 +67,8 @@ class Kit:
         dirty = sim.dirty.copy()
         saved = sim.state(everyone)
         sim.dirty = dirty  # looking changes nothing
-        return cls(Contender(method, sim.channel), spec, training, members, sim.graph, saved)
+        graph = sim.graph if sim.kinship is None else sim.kinship.rule
+        return cls(Contender(method, sim.channel), spec, training, members, graph, saved)
 
     def simulator(self, model: Model | None = None) -> Simulator:
         """A simulator on the outline, at the state that was saved."""
@@ -89,7 +91,9 @@ class Kit:
         ((ids, rows),) = self.saved.rows
         made |= {_IDS: ids, _ROWS: rows}
         graph = None
-        if self.graph is not None:
+        if isinstance(self.graph, GraphRule):
+            graph = {"rule": {"name": self.graph.name, **self.graph.to_config()}}
+        elif self.graph is not None:
             graph, found = graph_arrays(self.graph)
             made |= found
         facts = {
@@ -121,7 +125,12 @@ class Kit:
             contender = Contender.from_config(facts["method"])
             model = get_model(*named("model", facts["model"]))
             training = Training.from_config(facts["training"])
-        graph = graph_of(facts["graph"], arrays, members.clients)
+            told = facts["graph"] or {}
+            graph: Graph | GraphRule | None
+            if "rule" in told:
+                graph = read_rule("graph.rule", told["rule"])
+            else:
+                graph = graph_of(facts["graph"], arrays, members.clients)
         rows = [(arrays[_IDS], arrays[_ROWS])]
         saved = Saved(facts["round"], under(_HUB), facts["totals"], rows)
         return cls(contender, model, training, members, graph, saved)

@@ -19,6 +19,7 @@ from coterie.core.files import write_json, writing
 from coterie.core.trees import leaf_names, named_leaves, with_leaves
 from coterie.core.vector import Vector
 from coterie.coupling.graph import Graph, complete
+from coterie.coupling.learnt import GraphRule
 from coterie.data.outline import Outline, outline
 from coterie.engine.personal import adapts_on_data, all_views
 from coterie.engine.simulator import Simulator
@@ -28,15 +29,17 @@ from coterie.runs.experiment import Experiment
 FACTS, ARRAYS = "outline.json", "outline.safetensors"
 MODELS = "models.safetensors"
 FILES = (FACTS, ARRAYS, MODELS)
-REBUILT = ("complete", "equal", "star", "ring", "random-graph", "random", "similar")
-"""Kinds of graphs that follow from an outline; others are kept."""
+REBUILT = ("complete", "equal", "star", "ring", "random-graph", "random", "similar", "learn")
+"""Kinds of graphs that follow from an outline, or from a run's state; others are kept."""
 
 
 def note(folder: Path, experiment: Experiment, simulator: Simulator) -> None:
     """Write the outline of the data that a run trains on."""
     plain, arrays = outline(simulator.everybody).to_config()
     if simulator.graph is not None and experiment.graph.kind not in REBUILT:
-        plain["graph"], found = graph_arrays(experiment.graph.build(simulator.everybody))
+        graph = experiment.graph.build(simulator.everybody)
+        assert isinstance(graph, Graph)
+        plain["graph"], found = graph_arrays(graph)
         arrays |= found
     write_arrays(folder / ARRAYS, arrays)
     write_json(folder / FACTS, plain)  # last: whoever finds it finds the arrays
@@ -71,7 +74,7 @@ def write_arrays(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
         save_file({k: np.asarray(v, order="C") for k, v in arrays.items()}, temporary)
 
 
-def read(folder: Path, experiment: Experiment) -> tuple[Outline, Graph | None] | None:
+def read(folder: Path, experiment: Experiment) -> tuple[Outline, Graph | GraphRule | None] | None:
     """What `note` wrote; None in folders of versions that wrote none."""
     if not (folder / FACTS).is_file():
         return None

@@ -25,6 +25,7 @@ from coterie.core.errors import CoterieError, Diverged, InvalidInput
 from coterie.core.files import locked, make_folder, reading_tables, write_json, write_text
 from coterie.core.options import as_written
 from coterie.coupling.graph import Graph
+from coterie.coupling.learnt import GraphRule
 from coterie.data.outline import Outline
 from coterie.engine.simulate import Progress, Simulator, drive
 from coterie.methods.graph import GraphMethod
@@ -77,15 +78,19 @@ def environment() -> dict[str, Any]:
     }
 
 
+Known = tuple[Outline, Graph | GraphRule | None]
+"""The outline of the data, and the graph or what learns it."""
+
+
 def _simulator(
-    experiment: Experiment, folder: Path | None, known: tuple[Outline, Graph | None] | None = None
+    experiment: Experiment, folder: Path | None, known: Known | None = None
 ) -> Simulator:
     """Loads and checks everything, and writes nothing. With an outline that is `known`, the data
     are not loaded.
     """
     method, channel = experiment.contender
     federation = experiment.federation() if known is None else known[0]
-    graph = None
+    graph: Graph | GraphRule | None = None
     if isinstance(method, GraphMethod):
         graph = experiment.graph.build(federation) if known is None else known[1]
     network = experiment.network

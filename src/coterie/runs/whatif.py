@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.coupling.graph import Graph
+from coterie.coupling.learnt import GraphRule
 from coterie.data.federation import Federation, Split, pack
 from coterie.engine.evaluate import to_device
 from coterie.engine.simulate import Result, simulate
@@ -35,7 +36,7 @@ class Rehearsal:
 
     federation: Federation
     model: Model | ModelSpec
-    graph: Callable[[Federation], Graph]
+    graph: Callable[[Federation], Graph | GraphRule]
     training: Training
     seeds: tuple[int, ...]
 
@@ -44,7 +45,7 @@ class Rehearsal:
         cls,
         federation: Federation,
         model: Model | ModelSpec,
-        graph: Callable[[Federation], Graph],
+        graph: Callable[[Federation], Graph | GraphRule],
         training: Training,
         seeds: Sequence[int],
     ) -> Rehearsal:
@@ -58,7 +59,9 @@ class Rehearsal:
     def with_(self, federation: Federation) -> Rehearsal:
         return dataclasses.replace(self, federation=federation)
 
-    def run(self, contender: Contender, seed: int, graph: Graph | None = None) -> Result:
+    def run(
+        self, contender: Contender, seed: int, graph: Graph | GraphRule | None = None
+    ) -> Result:
         method, channel = contender
         if graph is None and isinstance(method, GraphMethod):
             graph = self.graph(self.federation)
@@ -75,7 +78,9 @@ class Rehearsal:
             **options,
         )
 
-    def outcomes(self, contender: Contender, graph: Graph | None = None) -> list[Outcome]:
+    def outcomes(
+        self, contender: Contender, graph: Graph | GraphRule | None = None
+    ) -> list[Outcome]:
         return [Outcome.from_result(self.run(contender, seed, graph)) for seed in self.seeds]
 
 

@@ -18,6 +18,7 @@ from coterie.engine.exchange.base import (
     Bill,
     Closed,
     Exchange,
+    Heard,
     Offer,
     Turn,
     honest,
@@ -55,9 +56,26 @@ class Graph(Exchange):
             link.open_link(down, now.channel.downward(), silent) if between else (),
         )
 
+    def turn(
+        self, now: Round, client: Scalar, state: ClientState, heard: Heard, sending: Any = True
+    ) -> Turn:
+        talks = now.setting.graph.talks
+        sending = sending if talks is None else sending & talks
+        return super().turn(now, client, state, heard, sending)
+
     def close(
         self, now: Round, state: State, broadcast: Sent | None, turns: Turn, who: Who
     ) -> Closed:
+        talks = now.setting.graph.talks
+        closed = self.mixed(now, state, turns, who)
+        if talks is None:
+            return closed
+        # Before there is a graph, a round is local work.
+        rows = jax.tree.map(lambda a, b: jnp.where(talks, a, b), closed.rows, turns.state)
+        return closed._replace(rows=rows, down=jnp.where(talks, closed.down, 0))
+
+    def mixed(self, now: Round, state: State, turns: Turn, who: Who) -> Closed:
+        """The end of a round in which neighbours pull."""
         ids, messages, rows = who.ids, turns.message, turns.state
         pool_ids, pool, finite = self.arriving(now, state, who, messages)
         unsent = jnp.zeros(len(ids), bool)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from coterie.channel import Channel
 from coterie.core.errors import InvalidInput
 from coterie.coupling.graph import Graph
+from coterie.coupling.learnt import GraphRule
 from coterie.data.federation import Federation
 from coterie.engine.keeper import Keeper, Standing
 from coterie.engine.many import Many
@@ -32,7 +33,7 @@ class TuningProblem:
     federations: tuple[Federation, ...]
     """One, or one for every fold."""
     model: Model | ModelSpec | str
-    graph: Graph | None
+    graph: Graph | GraphRule | None
     training: dict[str, Any]
     """The options of a run, but for its seed."""
     seeds: tuple[int, ...]

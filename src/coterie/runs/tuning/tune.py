@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from coterie.channel import PLAIN, Channel
 from coterie.core.errors import InvalidInput
 from coterie.coupling.graph import Graph
+from coterie.coupling.learnt import GraphRule
 from coterie.data.blind import blind
 from coterie.data.blind import folds as cut_folds
 from coterie.data.federation import Federation
@@ -73,7 +74,7 @@ class TuningRequest(NamedTuple):
     federation: Federation
     """Without test rows."""
     model: Model | ModelSpec | str
-    graph: Graph | None
+    graph: Graph | GraphRule | None
     training: Mapping[str, Any]
     contenders: list[Contender]
     reported: Sequence[int]
@@ -161,7 +162,7 @@ def _asked(
     problem: Experiment | Federation,
     contenders: Any,
     model: Any,
-    graph: Graph | None,
+    graph: Graph | GraphRule | None,
     training: Mapping[str, Any] | None,
 ) -> TuningRequest:
     chosen = None
@@ -188,7 +189,7 @@ def tune_methods(
     contenders: Sequence[Contender | Method | str | tuple[Method | str, Channel]] | None = None,
     *,
     model: Model | ModelSpec | str = "mlr",
-    graph: Graph | None = None,
+    graph: Graph | GraphRule | None = None,
     training: Mapping[str, Any] | None = None,
     seeds: Sequence[int] | None = None,
     search: Mapping[str, Any] | None = None,

@@ -1,0 +1,173 @@
+"""A graph that is learnt while the clients train (`coupling/learnt`): who has sent a sketch, and
+the graph that a rule makes of the sketches.
+
+Between blocks of rounds, not within: learning happens rarely, and rounds only read the graph.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from coterie.channel.link import flat
+from coterie.core.errors import InvalidInput, notice
+from coterie.core.randomness import Role, role_key
+from coterie.core.typing import Array, PyTree
+from coterie.core.vector import Vector
+from coterie.coupling import projection
+from coterie.coupling.graph import Graph
+from coterie.coupling.learnt.base import Evidence, GraphRule, empty
+from coterie.engine.exchange.base import Bill
+from coterie.engine.setting import Coupled
+
+if TYPE_CHECKING:
+    from coterie.engine.simulator import Simulator
+
+AT_ONCE = 1024
+"""Clients whose states are taken from a store at once."""
+WHOLE = 1 << 24
+"""A projection with more numbers than this is made of blocks."""
+PREFIX = "learnt/"
+
+
+def sketcher(rule: GraphRule, start: Array, seed: Any) -> projection.Projection:
+    """P, which all draw from the shared seed; `start` is everybody's message before round 0."""
+    like, rows = Vector(start), rule.numbers(start.size)
+    if not rule.sketch and rule.bits != 1:
+        return projection.draw("identity", like, rows, None)
+    key = role_key(seed, Role.KIN)
+    if rows > start.size:
+        drawn = jax.random.normal(key, (rows, start.size), start.dtype)
+        return projection.Dense.split(drawn, [start.size])
+    blocks = max(1, min(rows, rows * start.size // WHOLE))
+    return projection.draw("dense" if blocks == 1 else "block", like, rows, key, blocks=blocks)
+
+
+def sketch_of(method: Any, drawn: projection.Projection, start: Array, state: PyTree) -> Array:
+    """P v: how one client's message has moved since the start."""
+    found: Array = drawn(Vector(flat(method.message(state)) - start))
+    return found
+
+
+@jax.jit
+def _sketches(method: Any, drawn: Any, start: Array, states: PyTree) -> Array:
+    return jax.vmap(lambda state: sketch_of(method, drawn, start, state))(states)
+
+
+def as_sent(rule: GraphRule, sketches: Any) -> NDArray[np.float64]:
+    """Sketches as they arrive: float32, or signs."""
+    values = np.asarray(sketches, np.float32).astype(np.float64)
+    return np.where(values > 0, 1.0, -1.0) if rule.bits == 1 else values
+
+
+class Kinship:
+    """What a federation knows of its clients' likeness."""
+
+    def __init__(self, rule: GraphRule, sim: Simulator) -> None:
+        if sim.attack is not None:
+            raise InvalidInput(
+                f"the attack is {sim.attack.name!r} and the graph is learnt, but what malicious"
+                " clients would send to be found is not modelled; give a graph."
+            )
+        n = sim.federation.clients
+        self.rule, self.graph = rule, empty(n)
+        self.start = flat(sim.method.message(sim.method.client_init(sim.template)))
+        self.drawn = sketcher(rule, self.start, sim.seed)
+        self.sketches = np.zeros((n, rule.numbers(self.start.size)))
+        self.known, self.moved = np.zeros((2, n), bool)
+        """Who has sent a sketch, and who has trained since."""
+        self.history: list[tuple[int, Graph]] = []
+        """The graphs of this process, with the rounds before which they were learnt."""
+
+    @property
+    def evidence(self) -> Evidence:
+        return Evidence(self.sketches, self.known, self.rule.bits)
+
+    def coupled(self, dtype: Any, *, talks: bool) -> Coupled:
+        """The graph as rounds see it, in a shape that stays the same."""
+        n, said = self.graph.clients, jnp.asarray(talks)
+        most = self.rule.most(n)
+        if most * 4 < n:
+            index, weight = self.graph.table(most)
+            return Coupled(near=jnp.asarray(index), weight=jnp.asarray(weight, dtype), talks=said)
+        return Coupled(dense=jnp.asarray(self.graph.weights.toarray(), dtype), talks=said)
+
+    def before(self, sim: Simulator, rounds: int) -> int:
+        """Learn what is due before the next round; gives how many rounds may go until the next
+        time, `rounds` at most.
+        """
+        if self.rule.due(sim.t) and not (self.history and self.history[-1][0] == sim.t):
+            self.learn(sim)
+        ahead = self.rule.until(sim.t)
+        return min(rounds, ahead) if ahead else rounds
+
+    def learn(self, sim: Simulator) -> None:
+        """Those that trained send sketches, which are billed, and the graph is made anew."""
+        ids = np.flatnonzero(self.moved)
+        for start in range(0, len(ids), AT_ONCE):
+            some = ids[start : start + AT_ONCE]
+            states = sim.store.gather(some).method_state
+            self.sketches[some] = as_sent(self.rule, self.sketched(sim.method, states))
+        self.known[ids], self.moved[ids] = True, False
+        due = bill(self.rule, self.start.size, ids, self.graph.clients, sim.method)
+        sim.ledger.add(sim.t, sim.members[due.clients], due.up, due.down, due.gradients)
+        self.use(sim, self.rule.graph(self.evidence))
+        self.history.append((sim.t, self.graph))
+        broken = [str(c) for c in sim.conditions() if not c.holds]
+        if broken:
+            notice(
+                f"after round {sim.t} the learnt graph breaks a step-size condition"
+                f" ({'; '.join(broken)}); take a smaller eta, or fewer neighbours."
+            )
+
+    def sketched(self, method: Any, states: PyTree) -> Array:
+        """Sketches of clients with these states, stacked."""
+        return _sketches(method, self.drawn, self.start, states)
+
+    def use(self, sim: Simulator, graph: Graph, *, talks: bool = True) -> None:
+        """Rounds go over this graph from now on."""
+        self.graph = sim.graph = graph
+        sim.forget_accounts()
+        dtype = jnp.dtype(sim.training.precision)
+        sim.setting = sim.setting._replace(graph=self.coupled(dtype, talks=talks))
+
+    def saved(self) -> dict[str, NDArray[Any]]:
+        """All that is needed to go on."""
+        weights = self.graph.weights
+        found = {
+            "sketches": self.sketches,
+            "known": self.known,
+            "moved": self.moved,
+            "indptr": np.asarray(weights.indptr, np.int64),
+            "indices": np.asarray(weights.indices, np.int64),
+            "weights": np.asarray(weights.data, np.float64),
+        }
+        return {PREFIX + name: value for name, value in found.items()}
+
+    def restore(self, sim: Simulator, hub: dict[str, NDArray[Any]]) -> None:
+        """The inverse of `saved`."""
+        take = lambda name: np.array(hub[PREFIX + name])
+        self.sketches, self.known, self.moved = (take(k) for k in ("sketches", "known", "moved"))
+        n = len(self.known)
+        parts = (take("weights"), take("indices"), take("indptr"))
+        if self.known.any():
+            self.use(sim, Graph(sp.csr_array(parts, shape=(n, n)), self.graph.name))
+
+
+def bill(rule: GraphRule, message: int, ids: NDArray[Any], clients: int, method: Any) -> Bill:
+    """What it costs that these clients are found.
+
+    A hub hears each sketch once and keeps the graph. Without a hub everybody's sketch goes to
+    everybody.
+    """
+    size = rule.sketch_bytes(message)
+    if method.hub_between:
+        return Bill(ids, size, 0, 0)
+    sent = np.zeros(clients, np.int64)
+    sent[ids] = size
+    return Bill(np.arange(clients), sent * (clients - 1), size * len(ids) - sent, 0)

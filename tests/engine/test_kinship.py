@@ -1,0 +1,183 @@
+"""A graph that is learnt while training: what it finds, what it costs, and that it does not matter
+how it is computed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import coterie
+from coterie import Federation
+from coterie.core.errors import InvalidInput
+from coterie.coupling.learnt import GraphRule, get_rule
+from coterie.engine.reference import simulate_slowly
+from coterie.methods.base import get_method
+
+SITES, CLUSTERS = 12, np.arange(12) % 2
+SAME = CLUSTERS[:, None] == CLUSTERS[None]
+
+
+@pytest.fixture(scope="module")
+def two() -> Federation:
+    """Two hidden clusters with rules that have nothing in common."""
+    rng = np.random.default_rng(0)
+    rules, owner = rng.normal(size=(2, 8)), np.repeat(np.arange(SITES), 40)
+    x = rng.normal(size=(len(owner), 8)).astype(np.float32)
+    value = (x * rules[CLUSTERS[owner]]).sum(1) + 0.3 * rng.normal(size=len(owner))
+    return coterie.from_arrays("two", x, (value > 0).astype(np.int32), owner, classes=2, test=0.4)
+
+
+def kin(**options: Any) -> GraphRule:
+    return get_rule("kin", {"neighbours": 3, "sketch": 16, "after": 3, **options})
+
+
+TRAINING: dict[str, Any] = {"rounds": 6, "eval_every": 3, "batch_size": 10}
+
+
+def flat(result: Any) -> np.ndarray:
+    sim = result.simulator
+    return np.stack([np.asarray(sim.models(k)["personal"].flat()) for k in range(SITES)])
+
+
+@pytest.mark.parametrize("rule", [kin(), kin(sketch=512, bits=1), kin(sketch=0)])
+def test_hidden_clusters_are_found(two: Federation, rule: GraphRule) -> None:
+    found = coterie.simulate("fedu", two, graph=rule, **TRAINING)
+    weights = found.simulator.graph.weights.toarray()
+    assert weights[~SAME].sum() == 0
+    assert (weights.sum(1) >= 3).all()
+
+
+def test_nothing_is_sent_before_and_sketches_are_billed(two: Federation) -> None:
+    for name, sketches in (("fedu", 4 * 16), ("dfedu", 4 * 16 * (SITES - 1))):
+        found = coterie.simulate(name, two, graph=kin(), **TRAINING)
+        rows = found.ledger.rows()
+        assert rows[rows[:, 0] < 3][:, 2:4].sum() == 0
+        assert rows[rows[:, 0] < 3][:, 4].sum() == 3 * 20 * SITES
+        once = rows[(rows[:, 0] == 3) & (rows[:, 4] == 0)]
+        assert (once[:, 2] == sketches).all()
+        assert len(once) == SITES
+        if name == "dfedu":
+            assert (once[:, 3] == sketches).all()
+        later = rows[(rows[:, 0] >= 3) & (rows[:, 4] > 0)]
+        assert (later[:, 2] > 0).all()
+    bits = coterie.simulate("fedu", two, graph=kin(bits=1), **TRAINING).ledger.rows()
+    assert (bits[(bits[:, 0] == 3) & (bits[:, 4] == 0)][:, 2] == 2).all()
+
+
+CASES: list[tuple[str, dict[str, Any], GraphRule, dict[str, Any], str]] = [
+    ("fedu", {}, kin(), {}, "plain"),
+    ("dfedu", {}, kin(bits=1, every=2), {}, "plain"),
+    ("graph-proj", {"dsub": 6}, kin(), {}, "plain"),
+    ("fedu", {"neighbours": "all"}, kin(every=1), {"cohort": 5}, "delta"),
+    ("fedu", {}, get_rule("dada", {"after": 2}), {"cohort": 7}, "plain"),
+]
+
+
+@pytest.mark.parametrize(("name", "options", "rule", "more", "channel"), CASES)
+def test_one_client_at_a_time_gives_the_same(
+    two: Federation,
+    name: str,
+    options: dict[str, Any],
+    rule: GraphRule,
+    more: dict[str, Any],
+    channel: str,
+) -> None:
+    given = {**TRAINING, **more, "precision": "float64"}
+    method = get_method(name, options)
+    fast = coterie.simulate(method, two, graph=rule, channel=channel, **given)
+    slow = simulate_slowly(method, two, graph=rule, channel=channel, **given)
+    np.testing.assert_array_equal(
+        fast.simulator.graph.weights.toarray(), slow.simulator.graph.weights.toarray()
+    )
+    np.testing.assert_allclose(flat(fast), flat(slow), rtol=1e-10, atol=1e-12)
+    order = lambda r: r[np.lexsort(r.T[::-1])]
+    np.testing.assert_array_equal(order(fast.ledger.rows()), order(slow.ledger.rows()))
+
+
+def test_who_was_never_sampled_is_tied_to_nobody(two: Federation) -> None:
+    found = coterie.simulate("fedu", two, graph=kin(after=1), **{**TRAINING, "cohort": 4})
+    sim = found.simulator
+    trained = set(np.unique(found.ledger.rows()[:, 1][found.ledger.rows()[:, 0] == 0]))
+    assert set(np.flatnonzero(sim.graph.degrees)) <= trained
+    assert sim.kinship is not None
+    assert set(np.flatnonzero(sim.kinship.known)) == trained
+
+
+@pytest.mark.parametrize("stop", [2, 3, 5])
+def test_resumed_equals_undisturbed(two: Federation, stop: int) -> None:
+    options = coterie.Training(**TRAINING, cohort=8)
+
+    def made() -> coterie.Simulator:
+        return coterie.Simulator("fedu", two, "mlr", options, kin(every=2))
+
+    def run_to(sim: coterie.Simulator, t: int) -> coterie.Simulator:
+        while sim.t < t:
+            sim.advance(t - sim.t)
+        return sim
+
+    whole, first, second = run_to(made(), 6), run_to(made(), stop), made()
+    second.restore(first.state(np.arange(SITES)))
+    run_to(second, 6)
+    assert second.ledger.totals() == whole.ledger.totals()
+    for a, b in zip(
+        jax.tree.leaves(whole.all_models()), jax.tree.leaves(second.all_models()), strict=True
+    ):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_side_by_side_each_learns_its_own(two: Federation) -> None:
+    methods = [coterie.FedU(eta=0.01, lr=0.01), coterie.FedU(eta=0.05, lr=0.2)]
+    many = coterie.simulate_many(methods, two, graph=kin(every=2), **TRAINING)
+    for method, together in zip(methods, many, strict=True):
+        alone = coterie.simulate(method, two, graph=kin(every=2), **TRAINING)
+        np.testing.assert_array_equal(
+            alone.simulator.graph.weights.toarray(), together.simulator.graph.weights.toarray()
+        )
+        np.testing.assert_allclose(flat(alone), flat(together), rtol=1e-5, atol=1e-6)
+        assert alone.ledger.totals() == together.ledger.totals()
+
+
+def test_stores_agree(two: Federation) -> None:
+    given = {**TRAINING, "cohort": 8}
+    found = [
+        coterie.simulate("fedu", two, graph=kin(every=2), store=store, **given)
+        for store in ("device", "host")
+    ]
+    np.testing.assert_array_equal(flat(found[0]), flat(found[1]))
+
+
+def test_newcomers_find_their_cluster(two: Federation) -> None:
+    members, out = np.arange(2, SITES), np.arange(2)
+    found = coterie.simulate("fedu", two.subset(members), graph=kin(), **TRAINING)
+    from coterie.engine import adapt
+
+    seen = []
+    kept = adapt.compiled_join
+
+    def join(*given: Any) -> Any:
+        seen.append(np.asarray(given[3][1]))
+        return kept(*given)
+
+    adapt.compiled_join = join
+    try:
+        adapt.adapt(found.simulator, two.subset(out), rounds=3)
+    finally:
+        adapt.compiled_join = kept
+    (weights,) = seen
+    assert (weights.sum(1) == 3).all()
+    for newcomer, row in enumerate(weights):
+        assert set(CLUSTERS[members[row > 0]]) == {CLUSTERS[newcomer]}
+
+
+def test_an_attack_is_refused(two: Federation) -> None:
+    with pytest.raises(InvalidInput, match="the graph is learnt"):
+        coterie.simulate("fedu", two, graph=kin(), attack="sign-flip", **TRAINING)
+
+
+def test_a_graph_that_makes_mixing_unstable_is_said(two: Federation) -> None:
+    with pytest.warns(Warning, match="breaks a step-size condition"):
+        coterie.simulate(coterie.FedU(eta=0.5), two, graph=kin(), **{**TRAINING, "rounds": 4})
