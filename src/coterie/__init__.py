@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from coterie.core.vector import Vector
     from coterie.coupling import graph
     from coterie.coupling.graph import Graph
+    from coterie.coupling.learnt import GraphRule, learn_graph
     from coterie.data import Federation, from_arrays, from_datasets, from_folder, from_table
     from coterie.engine.many import simulate_many
     from coterie.engine.simulate import Result, Simulator, simulate
@@ -68,6 +69,7 @@ _WHERE = {
     "coterie.runs.tuning.tune": "tune",
     "coterie.coupling": "graph",
     "coterie.coupling.graph": "Graph",
+    "coterie.coupling.learnt": "GraphRule learn_graph",
     "coterie.data": "Federation from_arrays from_datasets from_folder from_table",
     "coterie.engine.training": "Training",
     "coterie.estimators": "PersonalClassifier PersonalRegressor",
@@ -146,6 +148,7 @@ __all__ = [
     "Global",
     "Graph",
     "GraphProj",
+    "GraphRule",
     "InvalidInput",
     "InverseSqrt",
     "InverseTime",
@@ -183,6 +186,7 @@ __all__ = [
     "get_method",
     "get_model",
     "graph",
+    "learn_graph",
     "load",
     "register_metric",
     "simulate",

@@ -71,7 +71,10 @@ def test_help_keeps_square_brackets(cli: Cli, command: str, shown: list[str]) ->
 
 
 def test_every_argument_is_explained(cli: Cli) -> None:
-    for command, words in (("export", "The folder of a run."), ("show", "where several have")):
+    for command, words in (
+        ("export", "The folder of a run."),
+        ("show", "one name, first its kind"),
+    ):
         code, out, _ = cli(command, "--help")
         assert code == 0
         assert words in " ".join(out.split())

@@ -133,26 +133,35 @@ def test_a_models_scale_does_not_hide_its_gain() -> None:
     assert found["claims"] >= 0.8
 
 
+WORLDS = (
+    (2, 20, "same", 0.3),
+    (2, 500, "same", 0.1),
+    (5, 50, "same", 0.1),
+    (6, 100, "by turns", 0.3),
+    (10, 40, "scaled", 0.3),
+    (30, 20, "same", 0.15),
+)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("metric", NAMES)
-@pytest.mark.parametrize(
-    ("clients", "rows", "kind", "positive"),
-    [
-        (2, 20, "same", 0.3),
-        (2, 500, "same", 0.1),
-        (5, 50, "same", 0.1),
-        (6, 100, "by turns", 0.3),
-        (10, 40, "scaled", 0.3),
-        (30, 20, "same", 0.15),
-    ],
-)
-def test_no_world_by_itself_is_misjudged(
-    metric: str, clients: int, rows: int, kind: str, positive: float
-) -> None:
-    """5,000 comparisons each: a test whose level is 5% stays below 6% with 99.9% probability."""
-    if kind == "scaled" and metric != "auc":
-        pytest.skip("in other units the models are not equally good by this metric")
-    found = judged(World(metric, clients, rows, kind, positive), 5000, 4)
-    assert found["claims"] <= 0.06
-    assert found["missed"] <= 0.06
-    assert kind == "by turns" or found["named"] <= 0.06
+def test_no_world_is_misjudged(metric: str) -> None:
+    """1,000 comparisons in each world.
+
+    A test whose level is 5% stays below 6% of all 5,000 or 6,000 with 99.9% probability, and below
+    7.4% of those in one world.
+    """
+    count = 1000
+    assert stats.binom.sf(0.06 * 5 * count, 5 * count, 0.05) < 0.001
+    assert stats.binom.sf(0.074 * count, count, 0.05) < 0.001
+    # In other units the models are not equally good by metrics other than AUC.
+    worlds = [w for w in WORLDS if w[2] != "scaled" or metric == "auc"]
+    found = []
+    for clients, rows, kind, positive in worlds:
+        one = judged(World(metric, clients, rows, kind, positive), count, 4)
+        found.append(one)
+        assert one["claims"] <= 0.074, (clients, rows, kind)
+        assert one["missed"] <= 0.074, (clients, rows, kind)
+        assert kind == "by turns" or one["named"] <= 0.074, (clients, rows, kind)
+    assert np.mean([f["claims"] for f in found]) <= 0.06
+    assert np.mean([f["missed"] for f in found]) <= 0.06

@@ -17,6 +17,8 @@ def _registries() -> dict[str, dict[str, Any]]:
     from coterie.adversary import ATTACKS
     from coterie.channel import CHANNELS
     from coterie.core.metrics import METRICS
+    from coterie.coupling.kinds import GRAPHS
+    from coterie.coupling.learnt import RULES
     from coterie.data import SOURCES
     from coterie.methods import METHODS
     from coterie.methods.server import SERVER_OPTIMIZERS
@@ -30,6 +32,8 @@ def _registries() -> dict[str, dict[str, Any]]:
         "models": dict(MODELS),
         "metrics": dict(METRICS),
         "optimizers": dict(SERVER_OPTIMIZERS),
+        "graphs": dict(GRAPHS),
+        "rules": dict(RULES),
     }
 
 
@@ -37,13 +41,14 @@ def list_(
     what: Annotated[
         str | None,
         typer.Argument(
-            help="methods, channels, attacks, data, models, metrics or optimizers; nothing: all."
+            help="methods, channels, attacks, data, models, metrics, optimizers, graphs or rules"
+            " (that learn a graph); nothing: all."
         ),
     ] = None,
     imports: Import = None,
 ) -> None:
-    """What there is: methods, channels, attacks, data sets, models, metrics and optimizers, a line
-    each.
+    """What there is: methods, channels, attacks, data sets, models, metrics, optimizers, client
+    graphs and rules that learn one, a line each.
     """
     load_plugins(imports)
     groups = _registries()
@@ -64,15 +69,15 @@ def show(
         list[str],
         typer.Argument(
             metavar="[KIND] NAME",
-            help="A method, channel, attack, data set, model, metric or optimizer; where several"
-            " have one name, first its kind: method, channel, attack, data, model, metric or"
-            " optimizer.",
+            help="A method, channel, attack, data set, model, metric, optimizer, graph or rule; "
+            "where several have one name, first its kind: method, channel, attack, data, model,"
+            " metric, optimizer, graph or rule.",
         ),
     ],
     imports: Import = None,
 ) -> None:
     """The equation, arguments, defaults and paper of a method; the options of a channel, attack,
-    data set, model or optimizer; what a metric is.
+    data set, model, optimizer or rule that learns a graph; what a metric or a graph is.
 
     Examples: coterie show fedu
 
@@ -102,7 +107,7 @@ def show(
 
 
 def _show(kind: str, name: str, cls: Any, *, titled: bool) -> None:
-    if kind == "method":
+    if kind in ("method", "rule"):
         out.print(f"[b]{cls.title}[/b]  ({name})\n{cls.paper}\n", highlight=False)
     elif titled:
         out.print(f"[b]{name}[/b]  ({kind})\n", highlight=False)
@@ -112,6 +117,9 @@ def _show(kind: str, name: str, cls: Any, *, titled: bool) -> None:
         out.print(f"{cls.title}: {cls.summary}; {cls.better}; {task}", highlight=False)
         if about:
             out.print(f"\n{about}", markup=False, highlight=False)
+        return
+    if kind == "graph":
+        out.print(cls.summary, highlight=False)
         return
     out.print(inspect.cleandoc(cls.__doc__ or ""), markup=False, highlight=False)
     table = Table(title="\noptions", title_justify="left")

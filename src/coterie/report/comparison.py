@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 
 from coterie.core.frames import frame, html_table
 from coterie.core.metrics import ACCURACY, Metric
+from coterie.coupling.kinds import oracle_sentence
 from coterie.data.federation import Federation
 from coterie.engine.exchange import exchange_of
+from coterie.methods.graph import GraphMethod
 from coterie.report import imbalance, words
 from coterie.report.answer import Answer, answer_of
 from coterie.report.counted import best_on_test
@@ -130,6 +132,8 @@ class Comparison:
     findings: Findings | None = None
     protocol: str = "standard"
     """"paper": the best round on test data is reported beside what counts."""
+    graph: str = ""
+    """The kind of client graph of the methods that have one."""
 
     def __repr__(self) -> str:
         seeds = max((len(entry.outcomes) for entry in self.entries), default=0)
@@ -334,10 +338,13 @@ class Comparison:
         return np.stack([~np.isnan(o.losses[o.view][-1]) for o in runs])
 
     def notes(self) -> list[str]:
-        """What a reader of the scores should know: who is in no mean and why, and whether the
-        metric suits the classes.
+        """What a reader of the scores should know: who is in no mean and why, whether the metric
+        suits the classes, and whether the graph is one that nobody could know.
         """
-        return imbalance.notes(self)
+        methods = [o.method for e in self.entries for o in e.outcomes]
+        coupled = any(isinstance(m, GraphMethod) for m in methods)
+        oracle = oracle_sentence(self.graph) if coupled else None
+        return [*imbalance.notes(self), *([] if oracle is None else [oracle])]
 
     def answer(self) -> Answer:
         """Should these clients federate, with which method, who gains and who loses, and what does

@@ -166,13 +166,14 @@ def _assemble(
     *,
     metric: Metric,
     protocol: str = "standard",
+    graph: str = "",
 ) -> Comparison:
     entries = []
     for (label, _), outcomes, p in zip(labelled, table, partner, strict=True):
         why = None if p is None else next((o.collapsed for o in table[p] if o.collapsed), None)
         local = None if p is None or why else table[p]
         entries.append(Entry(label, outcomes, local, why))
-    return Comparison(title, federation, entries, metric, protocol=protocol)
+    return Comparison(title, federation, entries, metric, protocol=protocol, graph=graph)
 
 
 def compare(
@@ -232,7 +233,14 @@ def compare(
             outcomes.append(Outcome.from_result(result))
         table.append(outcomes)
     return _assemble(
-        federation.name, federation, labelled, partner, table, metric=decides, protocol=protocol
+        federation.name,
+        federation,
+        labelled,
+        partner,
+        table,
+        metric=decides,
+        protocol=protocol,
+        graph="" if graph is None else graph.name,
     )
 
 
@@ -340,6 +348,7 @@ def train_all(
         table,
         metric=metric_of(experiment.training.metric, federation.task),
         protocol=experiment.protocol,
+        graph=experiment.graph.kind,
     )
 
 

@@ -140,6 +140,15 @@ def get_rule(name: str, options: dict[str, Any] | None = None) -> GraphRule:
     return found
 
 
+def learn_graph(rule: str = "kin", **options: Any) -> GraphRule:
+    """What stands in the place of a graph that is to be learnt while training.
+
+    >>> learn_graph("kin", neighbours=3).after
+    5
+    """
+    return get_rule(rule, options)
+
+
 def read_rule(field: str, value: Any) -> GraphRule:
     """An option `rule` from what was given: a name, or a table of a name and options."""
     if isinstance(value, dict):
