@@ -71,7 +71,10 @@ def test_oracles_are_called_so(cli: Cli, config: Path, tmp_path: Path) -> None:
     config.write_text(CONFIG)
     code, _, err = cli("compare", str(config), "-o", str(tmp_path / "blind"))
     assert code == 0, err
-    assert "oracle" not in (tmp_path / "blind" / "table.md").read_text()
+    told = (tmp_path / "blind" / "table.md").read_text()
+    assert "oracle" not in told
+    assert "learnt a graph of" in told
+    assert "The graph that FedU learnt" in (tmp_path / "blind" / "report.html").read_text()
 
 
 def test_show_has_the_rule(cli: Cli) -> None:

@@ -181,3 +181,36 @@ def test_an_attack_is_refused(two: Federation) -> None:
 def test_a_graph_that_makes_mixing_unstable_is_said(two: Federation) -> None:
     with pytest.warns(Warning, match="breaks a step-size condition"):
         coterie.simulate(coterie.FedU(eta=0.5), two, graph=kin(), **{**TRAINING, "rounds": 4})
+
+
+def test_the_report_says_what_was_learnt(two: Federation) -> None:
+    told = coterie.compare(["fedu"], two, graph=kin(every=2), **TRAINING)
+    (sentence,) = [s for s in told.notes() if "learnt a graph" in s]
+    assert "2 components" in sentence
+    assert "learnt 2 times" in sentence
+    two.facts["cluster"] = CLUSTERS.tolist()
+    try:
+        (sentence,) = [s for s in told.notes() if "learnt a graph" in s]
+    finally:
+        del two.facts["cluster"]
+    assert "the hidden clusters" in sentence
+    assert "AUC of 1.000" in sentence
+
+
+def test_agreement_is_the_share_of_pairs_in_the_right_order() -> None:
+    from coterie.coupling.learnt import Evidence
+    from coterie.coupling.learnt.base import empty
+    from coterie.report.learnt import LearntGraph, arranged
+
+    rng = np.random.default_rng(0)
+    vectors, of = rng.normal(size=(9, 4)) + 1, rng.integers(0, 2, 9)
+    evidence = Evidence(vectors, np.arange(9) != 3)
+    found = LearntGraph(empty(9), evidence, np.zeros((1, 3)))
+    cosines = evidence.cosines(vectors)
+    pairs = [(k, l) for k in range(9) for l in range(k) if 3 not in (k, l)]
+    together = [cosines[p] for p in pairs if of[p[0]] == of[p[1]]]
+    apart = [cosines[p] for p in pairs if of[p[0]] != of[p[1]]]
+    share = np.mean([a > b for a in together for b in apart])
+    assert found.agreement(of[:, None] == of[None]) == pytest.approx(share)
+    assert found.agreement(np.ones((9, 9))) is None
+    assert sorted(arranged(coterie.graph.ring(7))) == list(range(7))

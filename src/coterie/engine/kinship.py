@@ -81,8 +81,10 @@ class Kinship:
         self.sketches = np.zeros((n, rule.numbers(self.start.size)))
         self.known, self.moved = np.zeros((2, n), bool)
         """Who has sent a sketch, and who has trained since."""
-        self.history: list[tuple[int, Graph]] = []
-        """The graphs of this process, with the rounds before which they were learnt."""
+        self.history: list[tuple[float, float, float]] = []
+        """A row for every time the graph was learnt: before which round, edges, and the share of
+        edges in common with the graph before it.
+        """
 
     @property
     def evidence(self) -> Evidence:
@@ -116,8 +118,9 @@ class Kinship:
         self.known[ids], self.moved[ids] = True, False
         due = bill(self.rule, self.start.size, ids, self.graph.clients, sim.method)
         sim.ledger.add(sim.t, sim.members[due.clients], due.up, due.down, due.gradients)
+        before = self.graph
         self.use(sim, self.rule.graph(self.evidence))
-        self.history.append((sim.t, self.graph))
+        self.history.append((sim.t, self.graph.edges, in_common(before, self.graph)))
         broken = [str(c) for c in sim.conditions() if not c.holds]
         if broken:
             notice(
@@ -143,6 +146,7 @@ class Kinship:
             "sketches": self.sketches,
             "known": self.known,
             "moved": self.moved,
+            "history": np.array(self.history, float).reshape(-1, 3),
             "indptr": np.asarray(weights.indptr, np.int64),
             "indices": np.asarray(weights.indices, np.int64),
             "weights": np.asarray(weights.data, np.float64),
@@ -153,10 +157,18 @@ class Kinship:
         """The inverse of `saved`."""
         take = lambda name: np.array(hub[PREFIX + name])
         self.sketches, self.known, self.moved = (take(k) for k in ("sketches", "known", "moved"))
+        self.history = [tuple(row) for row in take("history").tolist()]
         n = len(self.known)
         parts = (take("weights"), take("indices"), take("indptr"))
         if self.known.any():
             self.use(sim, Graph(sp.csr_array(parts, shape=(n, n)), self.graph.name))
+
+
+def in_common(a: Graph, b: Graph) -> float:
+    """Edges that both graphs have, of those that either has."""
+    both = a.weights.multiply(b.weights).nnz
+    either = a.weights.nnz + b.weights.nnz - both
+    return both / either if either else 1.0
 
 
 def bill(rule: GraphRule, message: int, ids: NDArray[Any], clients: int, method: Any) -> Bill:

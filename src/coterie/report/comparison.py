@@ -19,7 +19,7 @@ from coterie.coupling.kinds import oracle_sentence
 from coterie.data.federation import Federation
 from coterie.engine.exchange import exchange_of
 from coterie.methods.graph import GraphMethod
-from coterie.report import imbalance, words
+from coterie.report import imbalance, learnt, words
 from coterie.report.answer import Answer, answer_of
 from coterie.report.counted import best_on_test
 from coterie.report.findings import Findings, ReferenceRow
@@ -344,7 +344,8 @@ class Comparison:
         methods = [o.method for e in self.entries for o in e.outcomes]
         coupled = any(isinstance(m, GraphMethod) for m in methods)
         oracle = oracle_sentence(self.graph) if coupled else None
-        return [*imbalance.notes(self), *([] if oracle is None else [oracle])]
+        told = [*imbalance.notes(self), *learnt.sentences(self)]
+        return told if oracle is None else [*told, oracle]
 
     def answer(self) -> Answer:
         """Should these clients federate, with which method, who gains and who loses, and what does

@@ -13,6 +13,7 @@ from coterie.data.federation import Split
 from coterie.engine.row_scores import RowScores, row_scores
 from coterie.engine.simulate import Result
 from coterie.methods.base import Method
+from coterie.report.learnt import LearntGraph
 
 Array = NDArray[Any]
 
@@ -23,6 +24,12 @@ def rows_id(split: Split) -> str:
     for part in (split.offsets, split.y, split.x):
         found.update(np.ascontiguousarray(part).data)
     return found.hexdigest()[:16]
+
+
+def learnt_graph(simulator: Any) -> LearntGraph | None:
+    """What a simulator has learnt of its clients' likeness."""
+    kinship = getattr(simulator, "kinship", None)
+    return None if kinship is None or not kinship.history else LearntGraph.of(kinship)
 
 
 def _mean(scores: Array) -> float | None:
@@ -75,6 +82,8 @@ class Outcome:
     """
     test_rows: str = ""
     """Which test rows these are (`rows_id`): seeds may have splits of their own."""
+    learnt: LearntGraph | None = None
+    """The client graph, where it was learnt."""
 
     @property
     def view(self) -> str:
@@ -134,4 +143,5 @@ class Outcome:
             kept=result.kept,
             rows=None if result.collapsed else row_scores(result.simulator),
             test_rows=rows_id(result.federation.test),
+            learnt=learnt_graph(result.simulator),
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import html
 from collections.abc import Sequence
 
-from coterie.report import figures
+from coterie.report import figures, learnt
 from coterie.report.comparison import Comparison
 from coterie.report.counted import outcomes_of, which_round
 from coterie.report.measures import Sheet
@@ -85,6 +85,7 @@ def page(comparison: Comparison, config: str = "", more: Sequence[Sheet] = ()) -
             "Each client's gain over training alone with equal gradient steps, sorted.",
         ),
     ]
+    drawn += learnt.figures(comparison)
     pictures = "".join(
         f"<figure>{svg}<figcaption>{e(text)}</figcaption></figure>" for svg, text in drawn
     )

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from coterie.network import forecast_experiment
 from coterie.report.outcome import Outcome, rows_id
+from coterie.runs import outlines
 from coterie.runs.experiment import Experiment
 from coterie.runs.records import read_rows
 
@@ -76,4 +77,5 @@ def read_outcome(folder: Path, experiment: Experiment) -> Outcome:
         ),
         rows=read_rows(folder, views),
         test_rows=rows_id(federation.test),
+        learnt=outlines.read_learnt(folder),
     )

@@ -24,10 +24,13 @@ from coterie.data.outline import Outline, outline
 from coterie.engine.personal import adapts_on_data, all_views
 from coterie.engine.simulator import Simulator
 from coterie.methods.graph import GraphMethod
+from coterie.report.learnt import LearntGraph
+from coterie.report.outcome import learnt_graph
 from coterie.runs.experiment import Experiment
 
 FACTS, ARRAYS = "outline.json", "outline.safetensors"
 MODELS = "models.safetensors"
+LEARNT = "graph.safetensors"
 FILES = (FACTS, ARRAYS, MODELS)
 REBUILT = ("complete", "equal", "star", "ring", "random-graph", "random", "similar", "learn")
 """Kinds of graphs that follow from an outline, or from a run's state; others are kept."""
@@ -93,6 +96,19 @@ def read(folder: Path, experiment: Experiment) -> tuple[Outline, Graph | GraphRu
     method, kind = experiment.method, experiment.graph.kind
     rebuilt = isinstance(method, GraphMethod) and kind in REBUILT
     return found, experiment.graph.build(found) if rebuilt else None
+
+
+def note_learnt(folder: Path, simulator: Simulator) -> None:
+    """Write the graph that a run has learnt, if it has."""
+    found = learnt_graph(simulator)
+    if found is not None:
+        write_arrays(folder / LEARNT, found.to_arrays())
+
+
+def read_learnt(folder: Path) -> LearntGraph | None:
+    """What `note_learnt` wrote."""
+    path = folder / LEARNT
+    return LearntGraph.from_arrays(load_file(path)) if path.is_file() else None
 
 
 def note_models(folder: Path, simulator: Simulator) -> None:

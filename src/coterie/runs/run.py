@@ -137,7 +137,15 @@ def discard(folder: Path) -> None:
         for name in ("checkpoints", "parts"):
             shutil.rmtree(folder / name, ignore_errors=True)
         tables = (f"{t}.parquet" for t in TABLES)
-        for name in ("config.toml", inputs.FILE, "status.json", ROWS, *outlines.FILES, *tables):
+        for name in (
+            "config.toml",
+            inputs.FILE,
+            "status.json",
+            ROWS,
+            *outlines.FILES,
+            outlines.LEARNT,
+            *tables,
+        ):
             (folder / name).unlink(missing_ok=True)
 
 
@@ -361,6 +369,7 @@ def _carry_on(
     _join(records)
     write_rows(folder, simulator)
     outlines.note_models(folder, simulator)
+    outlines.note_learnt(folder, simulator)
     if simulator.unsent:
         say(
             f"{simulator.unsent} messages of malicious clients held NaN or infinity and counted as"
