@@ -89,6 +89,10 @@ def who_belongs_together(federation: Federation) -> tuple[Array, str] | None:
     return weights.toarray() >= max(top, 1e-9), 'the strongest ties of the graph "similar"'
 
 
+def _count(components: int) -> str:
+    return "connected" if components == 1 else f"{components} components"
+
+
 def sentences(comparison: Comparison) -> list[str]:
     """What was learnt, of every method that learnt a graph, at its first seed."""
     out = []
@@ -100,7 +104,7 @@ def sentences(comparison: Comparison) -> list[str]:
         degrees = graph.degrees
         text = (
             f"{entry.label} learnt a graph of {graph.edges} edges between {n} clients"
-            f" ({degrees.min()} to {degrees.max()} neighbours, {graph.components} components)"
+            f" ({degrees.min()} to {degrees.max()} neighbours, {_count(graph.components)})"
         )
         known = who_belongs_together(comparison.federation) if n <= 5000 else None
         if known is not None and n == comparison.federation.clients:
@@ -142,8 +146,10 @@ def picture(found: LearntGraph) -> str:
     shown = found.graph.weights.toarray()[np.ix_(order, order)]
     drawn = first.imshow(shown, cmap="Greys", interpolation="nearest", vmin=0)
     first.grid(visible=False)
-    first.set_xlabel("client")
-    first.set_ylabel("client")
+    first.set_xticks([])
+    first.set_yticks([])
+    first.set_xlabel("clients")
+    first.set_ylabel("clients")
     figure.colorbar(drawn, ax=first, fraction=0.046, label="weight")
     if several:
         axes[1].plot(found.history[1:, 0], 100 * found.history[1:, 2], marker=".")
