@@ -90,6 +90,12 @@ def test_deployed_equals_simulated(
     assert_same(Room(plan, fed, tmp_path).run(restart), fed)
 
 
+@pytest.mark.parametrize("channel", [PLAIN, pytest.param(DELTA, marks=pytest.mark.slow)])
+def test_an_implicit_step_is_deployed(channel: Channel, fed: Federation, tmp_path: Path) -> None:
+    plan = make_plan(fed, "fedu", channel, {"implicit": True, "eta": 4.0})
+    assert_same(Room(plan, fed, tmp_path).run(), fed)
+
+
 @pytest.mark.slow
 def test_double_precision(fed: Federation, tmp_path: Path) -> None:
     assert_same(

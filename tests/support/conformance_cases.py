@@ -58,6 +58,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "local, epochs": ("local", {"local_epochs": 1}),
     "fedavg, epochs, β": ("fedavg", {"local_epochs": 2, "beta": 0.7, "weighting": "uniform"}),
     "fedu, epochs, all neighbours": ("fedu", {"local_epochs": 1, "neighbours": "all"}),
+    "fedu, implicit": ("fedu", {"implicit": True, "eta": 5.0}),
     "pfedme, all options": (
         "pfedme",
         {

@@ -193,6 +193,7 @@ class GraphRound:
         edges = zip(*self.graph.neighbours(k), strict=True)
         near = [(pool[l], w) for l, w in edges if l in pool] or [(own, 0.0)]
         weights = jnp.array([w for _, w in near], setup.dtype)
+        weights = programs.effective(setup.method, weights, t)
         pull = programs.pull(setup.method, own, stacked([m for m, _ in near]), weights)
         total = weights.sum()
         out = Outgoing(pull)

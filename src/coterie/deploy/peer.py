@@ -150,6 +150,7 @@ class Peer(PeerRecord):
         """This peer after its neighbours' pull. Raises Diverged."""
         worker, kept = self.worker, self.kept
         weights = np.array([w for _, w in near], worker.dtype)
+        weights = programs.effective(self.method, weights, self.t)
         own = kept.message
         if compares_itself(worker.now(self.t)):
             own = programs.message_of(self.method, kept.state.method_state)

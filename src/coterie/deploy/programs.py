@@ -139,6 +139,13 @@ def stacked(trees: list[PyTree]) -> PyTree:
 
 
 @jax.jit
+def effective(method: Any, weights: Array, t: Scalar) -> Array:
+    """The weights of a client's neighbours that count in round t."""
+    found: Array = method.effective(weights, t)
+    return found
+
+
+@jax.jit
 def pull(method: Any, own: PyTree, messages: PyTree, weights: Array) -> PyTree:
     """The pull of stacked messages on one client."""
     return method.pull(own, messages, weights)

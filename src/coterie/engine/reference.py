@@ -268,6 +268,7 @@ class Reference(Slow):
         near = [(pool[int(l)], weight) for l, weight in ties if int(l) in pool]
         near = near or [(own, 0.0)]  # nobody pulls: a neighbour with weight 0
         weights = jnp.array([weight for _, weight in near], self.dtype)
+        weights = self.method.effective(weights, self.t)
         return self.method.pull(own, stack([m for m, _ in near]), weights), weights.sum()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, ClassVar
 
+from coterie.core.errors import InvalidInput
 from coterie.core.options import option
 from coterie.core.schedule import Number, at
 from coterie.core.search import LogRange
@@ -45,6 +46,11 @@ class Laplacian(GraphMethod, LocalSGD):
         above=0,
     )
 
+    implicit: bool = option(
+        False,
+        "mix by an implicit step, (x + s Σ a m)/(1 + s Σ a) with s = μ̃ η, which is stable however"
+        " large s is: for few exchanges with much local work between",
+    )
     mixing: str = option(
         "sum",
         "how neighbours pull: all of them, or made robust against Byzantine ones among them",
@@ -56,6 +62,20 @@ class Laplacian(GraphMethod, LocalSGD):
     clip: float = option(
         1.0, 'mixing "clipping": the length to which each difference is cut', above=0
     )
+
+    def validate(self) -> None:
+        super().validate()
+        if self.implicit and not self.pulls_linearly:
+            raise InvalidInput(
+                f"{self.name}.implicit is true, but mixing is {self.mixing!r} and the exponent"
+                f" {self.exponent:g}; it needs mixing 'sum' and the exponent 2."
+            )
+
+    def effective(self, weights: Any, t: Any) -> Any:
+        """With an implicit step a/(1 + s Σ a): x − s Σ a′(x − m) is then a mean of x and all m."""
+        if not self.implicit:
+            return weights
+        return weights / (1.0 + self.mixing_step(t) * weights.sum(-1, keepdims=True))
 
     def mixing_step(self, t: Any) -> Any:
         """μ̃ η."""
@@ -124,6 +144,9 @@ class Laplacian(GraphMethod, LocalSGD):
         return 1.0
 
     def conditions(self, template: Vector, laplacian_norm: float) -> list[Condition]:
+        if self.implicit:
+            text = "‖P‖² (stability of the implicit mixing step)"
+            return [Condition(text, self.stiffness(template), 2.0)]
         step = rate(self.lr) * self.R if self.mix_lr is None else rate(self.mix_lr)
         value = step * rate(self.eta) * laplacian_norm * self.stiffness(template)
         return [Condition("μ̃·η·‖L‖ (stability of the mixing step, μ̃ = lr·R)", value, 2.0)]

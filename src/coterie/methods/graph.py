@@ -26,6 +26,10 @@ class GraphMethod(Method):
         """
         raise NotImplementedError
 
+    def effective(self, weights: Any, t: Any) -> Any:
+        """The weights that count in round t, of a client's neighbours along the last axis."""
+        return weights
+
     def own_pull(self, own: Any) -> Any:
         """The part of a pull, per unit of weight, that a client knows by itself; a hub that
         compresses sends the rest.

@@ -178,7 +178,7 @@ class Graph(Exchange):
 
         def together(i: Scalar, state: PyTree) -> PyTree:
             step = self.alone(now, offer.received, client, state, i)
-            pull = method.pull(step.message, pool, weights)
+            pull = method.pull(step.message, pool, method.effective(weights, now.t + i))
             return method.absorb(step.state, pull, now.t + i)
 
         return offer.received, lax.fori_loop(0, rounds, together, method_state)
@@ -217,6 +217,8 @@ def neighbour_pull(now: Round, mix: Mixing) -> tuple[PyTree, Array]:
         weights, index = table_weights(graph, mix)
         leaves = jax.tree.leaves(mix.pool)
         numbers = sum(leaf.size // len(mix.pool_ids) for leaf in leaves) * weights.shape[1]
+
+    weights = method.effective(weights, now.t)
 
     def one(own: PyTree, weights: Array, index: Array | None = None) -> PyTree:
         near = mix.pool if index is None else jax.tree.map(lambda m: m[index], mix.pool)
