@@ -1,4 +1,4 @@
-"""FedU's implicit mixing step: a mean of a client's model and its neighbours', whatever the step."""
+"""FedU's implicit mixing step: a mean of a client's model and its neighbours', for any step."""
 
 from __future__ import annotations
 
