@@ -31,7 +31,7 @@ __all__ = [
     "without_test",
 ]
 SPLITS = ("train", "validation", "test")
-PER_CLIENT = ("clients",)
+PER_CLIENT = ("clients", "cluster")
 """Facts that hold one value per client wherever they stand."""
 
 

@@ -115,12 +115,13 @@ class Har(Prepared):
         arrays = cached("har", paths.values(), lambda: _parse(paths))
         owner, people = natural(arrays["subject"])
         facts = {"labels": list(ACTIVITIES), "clients": [f"subject {p}" for p in people]}
+        x, y, more = self.hide(arrays["x"], arrays["y"], owner, seed, len(ACTIVITIES))
         return self.assemble(
-            arrays["x"],
-            arrays["y"],
+            x,
+            y,
             owner,
             seed,
             classes=len(ACTIVITIES),
-            facts=facts,
+            facts=facts | more,
             scaling=None,
         )

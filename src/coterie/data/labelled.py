@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from coterie.core.errors import InvalidInput
 from coterie.core.options import option
-from coterie.data import partition
+from coterie.data import clusters, partition
 from coterie.data.base import Source
 from coterie.data.federation import Federation, Split, cut, without_test
 from coterie.data.scaling import Scaling, fit, standardise
@@ -62,6 +62,32 @@ class Prepared(Source):
     downsample_clients: float = option(
         0.5, "share of the clients that are down-sampled", low=0, high=1, static=True
     )
+
+    hidden: int = option(
+        1, "hidden clusters of clients, whose samples differ by a rule that nobody is told", low=1
+    )
+    hidden_by: str = option(
+        "permute",
+        "how hidden clusters differ: each has other names for the labels, or turns its pictures by"
+        " quarter turns",
+        choices=clusters.KINDS,
+    )
+
+    def unused(self) -> dict[str, str]:
+        mine = {"hidden_by": f"{self.name}.hidden is 1"} if self.hidden == 1 else {}
+        return {**super().unused(), **mine}
+
+    def hide(
+        self, x: NDArray[Any], y: NDArray[Any], owner: NDArray[Any], seed: int, classes: int
+    ) -> tuple[NDArray[Any], NDArray[Any], dict[str, Any]]:
+        """Samples and labels as the clients' hidden clusters have them, and facts about that."""
+        if self.hidden == 1:
+            return x, y, {}
+        found = clusters.drawn(int(owner.max()) + 1, self.hidden, seed)
+        of = np.where(owner >= 0, found[np.maximum(owner, 0)], -1)
+        orders = clusters.label_orders(classes, self.hidden, seed)
+        x, y = clusters.hide(x, y, of, self.hidden_by, orders)
+        return x, y, {"cluster": found.tolist()}
 
     @property
     def paper(self) -> bool:
@@ -190,16 +216,18 @@ class Pictures(Labelled):
 
     def load(self, seed: int) -> Federation:
         x, y = self.pictures()
+        owner = self.owners(y, seed)
+        x, y, facts = self.hide(x, y, owner, seed, len(self.names))
         if self.shape == "flat":
             x = x.reshape(len(x), -1)
         scaling = self.paper_scaling(x) if self.paper else None
         made = self.assemble(
             x,
             y,
-            self.owners(y, seed),
+            owner,
             seed,
             classes=len(self.names),
-            facts={"labels": list(self.names)},
+            facts={"labels": list(self.names), **facts},
             scaling=scaling,
         )
         if not self.paper and not self.standardise:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.core.options import option
-from coterie.data import partition
+from coterie.data import clusters, partition
 from coterie.data.base import Source, source
 from coterie.data.federation import Federation, Split, cut, from_arrays
 
@@ -48,6 +48,11 @@ class Synthetic(Source):
     largest: int = option(1000, "power-law: the most samples of a client", low=4)
     features: int = option(60, "numbers per sample", low=1)
     classes: int = option(10, "number of classes", low=2)
+    hidden: int = option(
+        0,
+        "so many rules, each shared by a hidden cluster of clients; 0: every client has its own",
+        low=0,
+    )
     validation: float = option(
         0.1, "share of each client's samples for validation", low=0, high=0.9
     )
@@ -67,6 +72,10 @@ class Synthetic(Source):
     downsample_clients: float = option(
         0.5, "share of the clients that are down-sampled", low=0, high=1, static=True
     )
+
+    def unused(self) -> dict[str, str]:
+        reason = 'synthetic.protocol is "paper", which has no clusters'
+        return {**super().unused(), **({"hidden": reason} if self.protocol == "paper" else {})}
 
     def load(self, seed: int) -> Federation:
         made = self._published(seed) if self.protocol == "paper" else self._drawn(seed)
@@ -110,9 +119,13 @@ class Synthetic(Source):
         centre = rng.normal(0, np.sqrt(self.beta), n)
         scale = np.sqrt(np.arange(1, self.features + 1) ** -1.2)
         xs, ys = [], []
+        of = clusters.drawn(n, self.hidden, seed) if self.hidden else None
+        rules: dict[int, tuple[NDArray[Any], NDArray[Any]]] = {}
         for k in range(n):
             w = rng.normal(mu[k], 1, (self.features, self.classes))
             b = rng.normal(mu[k], 1, self.classes)
+            if of is not None:
+                w, b = rules.setdefault(int(of[k]), (w, b))
             v = rng.normal(centre[k], 1, self.features)
             x = v + scale * rng.standard_normal((sizes[k], self.features))
             xs.append(x.astype(np.float32))
@@ -127,6 +140,7 @@ class Synthetic(Source):
             validation=self.validation,
             test=self.test,
             seed=seed,
+            facts={} if of is None else {"cluster": of.tolist()},
         )
 
     def _published(self, seed: int) -> Federation:
