@@ -109,13 +109,14 @@ def run(groups: Federation) -> Simulator:
 
 def test_kin_count_more_than_strangers_and_are_chosen(run: Simulator) -> None:
     affinity = np.asarray(run.hub.affinity)
-    assert affinity[KIN].reshape(6, 2).sum(1).min() > 3 * affinity[~SAME].reshape(6, 3).sum(1).max()
-    np.testing.assert_array_equal(np.diag(affinity), 0)
+    np.testing.assert_array_equal(affinity[~KIN], 0)
+    liked = np.flatnonzero(affinity.max(1) > 0)
+    assert len(liked) >= 5, "one of them at most does best alone"
     greedy = run.method.replace(epsilon=0.0)
     with run.precision():
         chosen = [np.asarray(greedy.choice(run.hub, k)[0]) for k in range(6)]  # type: ignore[attr-defined]
-    for k in range(6):
-        assert set(chosen[k]) == set(np.flatnonzero(KIN[k]))
+    for k in liked:
+        assert chosen[k][0] == affinity[k].argmax()
 
 
 def test_a_choice_is_of_others_without_repetition_and_chance_reaches_all(run: Simulator) -> None:
