@@ -29,8 +29,10 @@ if TYPE_CHECKING:
         RSA,
         DFedU,
         Ditto,
+        FedAMP,
         FedAvg,
         FedBN,
+        FedFomo,
         FedPer,
         FedProx,
         FedRep,
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
         Method,
         Mocha,
         PerFedAvg,
+        PFedGraph,
         PFedMe,
         Scaffold,
         equal_compute,
@@ -60,9 +63,9 @@ __version__ = "0.1.0"
 
 _WHERE = {
     "coterie.methods": (
-        "AFL APFL L2GD METHODS RSA DFedU Ditto FedAvg FedBN FedPer FedProx FedRep FedU Global"
-        " GraphProj LGFedAvg Local LpProj LpProj1 LpProj2 Method Mocha PerFedAvg PFedMe Scaffold"
-        " equal_compute get_method"
+        "AFL APFL L2GD METHODS RSA DFedU Ditto FedAMP FedAvg FedBN FedFomo FedPer FedProx FedRep"
+        " FedU Global GraphProj LGFedAvg Local LpProj LpProj1 LpProj2 Method Mocha PerFedAvg"
+        " PFedGraph PFedMe Scaffold equal_compute get_method"
     ),
     "coterie.runs.answer": "answer",
     "coterie.runs.compare": "compare",
@@ -138,8 +141,10 @@ __all__ = [
     "DFedU",
     "Ditto",
     "Diverged",
+    "FedAMP",
     "FedAvg",
     "FedBN",
+    "FedFomo",
     "FedPer",
     "FedProx",
     "FedRep",
@@ -164,6 +169,7 @@ __all__ = [
     "Mocha",
     "Model",
     "Notice",
+    "PFedGraph",
     "PFedMe",
     "PerFedAvg",
     "PersonalClassifier",

@@ -65,6 +65,9 @@ STARS = [
             "fedper",
             "fedrep",
             "l2gd",
+            "fedamp",
+            "pfedgraph",
+            "fedfomo",
             "fedu",
             "lp-proj-2",
         )

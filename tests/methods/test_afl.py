@@ -16,8 +16,9 @@ from scipy.optimize import minimize
 import coterie
 from coterie import Federation
 from coterie.core.vector import Vector
+from coterie.coupling.learnt.simplex import onto_simplex
 from coterie.data.shape import ProblemShape
-from coterie.methods.afl import AFLHubState, Message, onto_simplex
+from coterie.methods.afl import AFLHubState, Message
 from coterie.methods.star import Cohort
 from tests.support.star_runs import EXACT, D, N, facts, flat, linear, trained
 

@@ -77,6 +77,15 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "graph-proj, peers, p = 1": ("graph-proj", {"hub": False, "p": 1.0, "projection": "layer"}),
     "fedrep, epochs, own head_lr": ("fedrep", {"local_epochs": 1, "head_steps": 2, "head_lr": 0.3}),
+    "fedamp, cosines, α": (
+        "fedamp",
+        {"attention": "cosine", "alpha": 0.5, "self_weight": 0.3, "local_epochs": 1},
+    ),
+    "pfedgraph, epochs, alike": (
+        "pfedgraph",
+        {"local_epochs": 1, "weighting": "uniform", "alpha": 0.2, "lam": 0.0},
+    ),
+    "fedfomo, two models": ("fedfomo", {"download": 2, "epsilon": 0.5, "validation": 0.4}),
     "apfl, adaptive": ("apfl", {"adapt": True}),
     "l2gd, coin": ("l2gd", {"coin": True}),
     "mocha, Ω learnt, slow clients": (

@@ -5,8 +5,10 @@ from coterie.methods.afl import AFL
 from coterie.methods.apfl import APFL
 from coterie.methods.base import METHODS, Method, get_method, method
 from coterie.methods.ditto import Ditto
+from coterie.methods.fedamp import FedAMP
 from coterie.methods.fedavg import FedAvg
 from coterie.methods.fedbn import FedBN
+from coterie.methods.fedfomo import FedFomo
 from coterie.methods.fedprox import FedProx
 from coterie.methods.fedrep import FedPer, FedRep
 from coterie.methods.fedu import DFedU, FedU
@@ -17,6 +19,7 @@ from coterie.methods.local import Local, equal_compute
 from coterie.methods.lpproj import LpProj, LpProj1, LpProj2
 from coterie.methods.mocha import Mocha
 from coterie.methods.perfedavg import PerFedAvg
+from coterie.methods.pfedgraph import PFedGraph
 from coterie.methods.pfedme import PFedMe
 from coterie.methods.pooled import Global
 from coterie.methods.rsa import RSA
@@ -30,8 +33,10 @@ __all__ = [
     "RSA",
     "DFedU",
     "Ditto",
+    "FedAMP",
     "FedAvg",
     "FedBN",
+    "FedFomo",
     "FedPer",
     "FedProx",
     "FedRep",
@@ -45,6 +50,7 @@ __all__ = [
     "LpProj2",
     "Method",
     "Mocha",
+    "PFedGraph",
     "PFedMe",
     "PerFedAvg",
     "Scaffold",

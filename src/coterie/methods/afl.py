@@ -11,6 +11,7 @@ from coterie.core.options import hidden, option
 from coterie.core.schedule import Number, at
 from coterie.core.search import LogRange
 from coterie.core.vector import Vector
+from coterie.coupling.learnt.simplex import onto_simplex
 from coterie.data.shape import ProblemShape
 from coterie.methods.base import Step, method
 from coterie.methods.sgd import LocalSGD
@@ -32,22 +33,6 @@ class Message(NamedTuple):
 
     model: Vector
     loss: Any
-
-
-def onto_simplex(v: Any) -> Any:
-    """The nearest point with entries ≥ 0 that sum to 1: max(v − θ, 0), θ found by sorting.
-
-    >>> onto_simplex(jnp.array([0.5, 2.0, 1.5])).tolist()
-    [0.0, 0.75, 0.25]
-    """
-    v = v - jnp.max(
-        v
-    )  # a shift changes nothing, and so the largest entry always stays, whatever its size
-    ranked = -jnp.sort(-v)
-    above = jnp.cumsum(ranked) - 1
-    count = jnp.arange(1, len(v) + 1)
-    last = jnp.sum(ranked * count > above) - 1
-    return jnp.maximum(v - above[last] / count[last], 0)
 
 
 @method("afl", title="AFL", paper="Mohri, Sivek, Suresh, Agnostic Federated Learning, ICML 2019")

@@ -1,6 +1,6 @@
 """Graphs that nobody has to know: rules that learn who is like whom from what clients send."""
 
-from coterie.coupling.learnt import dada, kin  # rules register themselves
+from coterie.coupling.learnt import dada, kin, similarity  # rules register themselves
 from coterie.coupling.learnt.base import (
     RULES,
     Evidence,
@@ -10,4 +10,14 @@ from coterie.coupling.learnt.base import (
     read_rule,
 )
 
-__all__ = ["RULES", "Evidence", "GraphRule", "dada", "get_rule", "kin", "learn_graph", "read_rule"]
+__all__ = [
+    "RULES",
+    "Evidence",
+    "GraphRule",
+    "dada",
+    "get_rule",
+    "kin",
+    "learn_graph",
+    "read_rule",
+    "similarity",
+]
