@@ -23,6 +23,7 @@ from tests.support.conformance_cases import (
     assert_alike,
     assert_same_bits,
     cohorts,
+    daily,
     everything,
     flat_models,
     model_for,
@@ -54,7 +55,7 @@ def permuted(federation: Federation, order: np.ndarray) -> Federation:
     )
 
 
-@pytest.mark.parametrize("label", NAMES)
+@pytest.mark.parametrize("label", daily(NAMES))
 def test_permuting_clients_permutes_results(label: str, ragged: Federation) -> None:
     # Batches and cohorts are keyed by client number, so take all samples of all clients: then
     # nothing is random but model and projection.
@@ -85,7 +86,7 @@ def test_permuting_clients_permutes_results(label: str, ragged: Federation) -> N
         )
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", daily(NAMES))
 def test_same_seed_gives_the_same_bits_and_another_seed_another_result(
     name: str, ragged: Federation
 ) -> None:
@@ -212,7 +213,7 @@ def test_several_seeds_or_values_at_once_equal_one_by_one(
 
 @pytest.mark.parametrize(
     "name",
-    [n for n in NAMES if samples_cohorts(small(n)) and exchange_of(small(n)).kind != "pooled"],
+    daily(n for n in NAMES if samples_cohorts(small(n)) and exchange_of(small(n)).kind != "pooled"),
 )
 def test_every_method_sees_the_same_cohorts_and_takes_as_many_gradients_as_it_says(
     name: str, ragged: Federation

@@ -12,6 +12,7 @@ from coterie import Federation
 from coterie.engine.exchange import exchange_of
 from coterie.engine.reference import simulate_slowly
 from tests.support.conformance_cases import (
+    RIVALS,
     SAMPLED,
     TRAINING,
     VARIANTS,
@@ -51,7 +52,7 @@ def cases() -> list[Any]:
     long = {
         (label, cohort)
         for label, cohort in both
-        if label in ALIKE or ("," in label and cohort == "full")
+        if label in ALIKE or (("," in label or label in RIVALS) and cohort == "full")
     }
     return [pytest.param(*case, marks=pytest.mark.slow) if case in long else case for case in both]
 

@@ -15,6 +15,7 @@ from coterie import Federation
 from coterie.runs.checkpoint import Checkpoints
 from tests.support.conformance_cases import (
     NAMES,
+    RIVALS,
     SAMPLED,
     TRAINING,
     model_for,
@@ -45,7 +46,7 @@ def bits(sim: coterie.Simulator) -> tuple[bytes, bytes]:
 @pytest.mark.parametrize(
     ("name", "store"),
     [
-        *((n, "file") for n in NAMES),
+        *(pytest.param(n, "file", marks=[pytest.mark.slow] if n in RIVALS else []) for n in NAMES),
         *(
             pytest.param(n, "device", marks=[] if n in ("fedavg", "fedu") else [pytest.mark.slow])
             for n in NAMES

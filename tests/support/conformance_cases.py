@@ -31,6 +31,19 @@ NAMES = sorted(METHODS)
 KINDS = ("local", "global", "fedavg", "scaffold", "pfedme", "lp-proj-1", "mocha", "fedu", "dfedu")
 
 
+# Rivals, whose own tests are many: by default their equations are checked against one client at a
+# time; what else conformance asks runs with `pytest -m slow`.
+RIVALS = ("fedala", "fedamp", "fedbabu", "fedfomo", "ifca", "pfedgraph")
+
+
+def daily(labels: Iterable[str]) -> list[Any]:
+    """The same labels, those of rivals marked as long checks."""
+    return [
+        pytest.param(label, marks=pytest.mark.slow) if label in RIVALS else label
+        for label in labels
+    ]
+
+
 def thinned(labels: Iterable[str]) -> list[Any]:
     """The same labels, those beyond KINDS marked as long checks."""
     return [
