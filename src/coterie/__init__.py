@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         DFedU,
         Ditto,
         FedAvg,
+        FedBABU,
         FedBN,
         FedPer,
         FedProx,
@@ -59,9 +60,9 @@ __version__ = "0.1.0"
 
 _WHERE = {
     "coterie.methods": (
-        "AFL APFL L2GD METHODS RSA DFedU Ditto FedAvg FedBN FedPer FedProx FedRep FedU Global"
-        " GraphProj LGFedAvg Local LpProj LpProj1 LpProj2 Method Mocha PerFedAvg PFedMe Scaffold"
-        " equal_compute get_method"
+        "AFL APFL L2GD METHODS RSA DFedU Ditto FedAvg FedBABU FedBN FedPer FedProx"
+        " FedRep FedU Global GraphProj LGFedAvg Local LpProj LpProj1 LpProj2 Method Mocha"
+        " PerFedAvg PFedMe Scaffold equal_compute get_method"
     ),
     "coterie.runs.answer": "answer",
     "coterie.runs.compare": "compare",
@@ -137,6 +138,7 @@ __all__ = [
     "Ditto",
     "Diverged",
     "FedAvg",
+    "FedBABU",
     "FedBN",
     "FedPer",
     "FedProx",

@@ -6,6 +6,7 @@ from coterie.methods.apfl import APFL
 from coterie.methods.base import METHODS, Method, get_method, method
 from coterie.methods.ditto import Ditto
 from coterie.methods.fedavg import FedAvg
+from coterie.methods.fedbabu import FedBABU
 from coterie.methods.fedbn import FedBN
 from coterie.methods.fedprox import FedProx
 from coterie.methods.fedrep import FedPer, FedRep
@@ -31,6 +32,7 @@ __all__ = [
     "DFedU",
     "Ditto",
     "FedAvg",
+    "FedBABU",
     "FedBN",
     "FedPer",
     "FedProx",
