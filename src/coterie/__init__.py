@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         RSA,
         DFedU,
         Ditto,
+        FedALA,
         FedAvg,
         FedBABU,
         FedBN,
@@ -60,7 +61,7 @@ __version__ = "0.1.0"
 
 _WHERE = {
     "coterie.methods": (
-        "AFL APFL L2GD METHODS RSA DFedU Ditto FedAvg FedBABU FedBN FedPer FedProx"
+        "AFL APFL L2GD METHODS RSA DFedU Ditto FedALA FedAvg FedBABU FedBN FedPer FedProx"
         " FedRep FedU Global GraphProj LGFedAvg Local LpProj LpProj1 LpProj2 Method Mocha"
         " PerFedAvg PFedMe Scaffold equal_compute get_method"
     ),
@@ -137,6 +138,7 @@ __all__ = [
     "DFedU",
     "Ditto",
     "Diverged",
+    "FedALA",
     "FedAvg",
     "FedBABU",
     "FedBN",

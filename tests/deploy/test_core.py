@@ -64,6 +64,8 @@ STARS = [
             "apfl",
             "fedper",
             "fedrep",
+            "fedbabu",
+            "fedala",
             "l2gd",
             "fedu",
             "lp-proj-2",

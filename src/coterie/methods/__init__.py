@@ -5,6 +5,7 @@ from coterie.methods.afl import AFL
 from coterie.methods.apfl import APFL
 from coterie.methods.base import METHODS, Method, get_method, method
 from coterie.methods.ditto import Ditto
+from coterie.methods.fedala import FedALA
 from coterie.methods.fedavg import FedAvg
 from coterie.methods.fedbabu import FedBABU
 from coterie.methods.fedbn import FedBN
@@ -31,6 +32,7 @@ __all__ = [
     "RSA",
     "DFedU",
     "Ditto",
+    "FedALA",
     "FedAvg",
     "FedBABU",
     "FedBN",
