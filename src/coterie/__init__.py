@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from coterie.methods import (
         AFL,
         APFL,
+        IFCA,
         L2GD,
         METHODS,
         RSA,
@@ -61,7 +62,7 @@ __version__ = "0.1.0"
 
 _WHERE = {
     "coterie.methods": (
-        "AFL APFL L2GD METHODS RSA DFedU Ditto FedALA FedAvg FedBABU FedBN FedPer FedProx"
+        "AFL APFL L2GD METHODS RSA DFedU Ditto FedALA IFCA FedAvg FedBABU FedBN FedPer FedProx"
         " FedRep FedU Global GraphProj LGFedAvg Local LpProj LpProj1 LpProj2 Method Mocha"
         " PerFedAvg PFedMe Scaffold equal_compute get_method"
     ),
@@ -128,6 +129,7 @@ def load(name: str, *, seed: int = 0, **options: Any) -> "Federation":
 __all__ = [
     "AFL",
     "APFL",
+    "IFCA",
     "L2GD",
     "METHODS",
     "METRICS",

@@ -37,7 +37,7 @@ ALIKE = (
         "fedrep, epochs, own head_lr",
     ),
     *("per-fedavg, epochs, Hessian", "apfl, adaptive", "fedbabu, epochs, head"),
-    "fedala, epochs, all layers",
+    *("fedala, epochs, all layers", "ifca, three clusters, FedAdam"),
     *("local, clipped", "global, Adam kept", "scaffold, RMSProp kept, FedAdam"),
     *("afl, Adam at the hub", "apfl, Adam kept", "ditto, Adagrad kept"),
     *("fedrep, Yogi kept, FedAvgM", "fedper, AdamW kept", "lp-proj-2, FedAdagrad"),

@@ -74,6 +74,7 @@ STARS = [
         for training in ({}, {"cohort": 2})
     ),
     pytest.param("mocha", PLAIN, {}, id="mocha", marks=pytest.mark.slow),
+    pytest.param("ifca", PLAIN, {"cohort": 2}, id="ifca", marks=pytest.mark.slow),
     pytest.param("graph-proj", PLAIN, {}, id="graph-proj", marks=pytest.mark.slow),
 ]
 

@@ -90,6 +90,10 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
         "per-fedavg",
         {"local_epochs": 1, "order": "hessian-vector", "adapt_steps": 2},
     ),
+    "ifca, three clusters, FedAdam": (
+        "ifca",
+        {"clusters": 3, "local_epochs": 1, "look": 2, "server_optimizer": "fedadam"},
+    ),
     "fedala, epochs, all layers": (
         "fedala",
         {"local_epochs": 1, "weight_steps": 2, "upper": 2, "share": 0.5, "weight_lr": 3.0},

@@ -13,6 +13,7 @@ from coterie.methods.fedprox import FedProx
 from coterie.methods.fedrep import FedPer, FedRep
 from coterie.methods.fedu import DFedU, FedU
 from coterie.methods.graphproj import GraphProj
+from coterie.methods.ifca import IFCA
 from coterie.methods.l2gd import L2GD
 from coterie.methods.lgfedavg import LGFedAvg
 from coterie.methods.local import Local, equal_compute
@@ -27,6 +28,7 @@ from coterie.methods.scaffold import Scaffold
 __all__ = [
     "AFL",
     "APFL",
+    "IFCA",
     "L2GD",
     "METHODS",
     "RSA",
