@@ -153,6 +153,8 @@ def test_what_the_pages_say_of_merges_and_proofs_is_so() -> None:
     assert set(re.findall(r"`([a-z0-9-]+)`", proved)) == set(METHODS)
     assert f"There are {len(METHODS)} methods" in design
     exact = [name for name, cls in METHODS.items() if cls.needs_exact]
-    assert exact == ["mocha"], "docs/channels.md and README name those that need exact messages"
+    assert exact == ["ifca", "mocha"], (
+        "docs/channels.md and README name those that need exact messages"
+    )
     refused = [name for name, cls in CHANNELS.items() if not cls().contracts()]
     assert refused == ["qsgd"], "docs/channels.md and README name those that graphs refuse"

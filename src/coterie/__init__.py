@@ -24,13 +24,16 @@ if TYPE_CHECKING:
     from coterie.methods import (
         AFL,
         APFL,
+        IFCA,
         L2GD,
         METHODS,
         RSA,
         DFedU,
         Ditto,
+        FedALA,
         FedAMP,
         FedAvg,
+        FedBABU,
         FedBN,
         FedFomo,
         FedPer,
@@ -63,9 +66,9 @@ __version__ = "0.1.0"
 
 _WHERE = {
     "coterie.methods": (
-        "AFL APFL L2GD METHODS RSA DFedU Ditto FedAMP FedAvg FedBN FedFomo FedPer FedProx FedRep"
-        " FedU Global GraphProj LGFedAvg Local LpProj LpProj1 LpProj2 Method Mocha PerFedAvg"
-        " PFedGraph PFedMe Scaffold equal_compute get_method"
+        "AFL APFL IFCA L2GD METHODS RSA DFedU Ditto FedALA FedAMP FedAvg FedBABU FedBN FedFomo"
+        " FedPer FedProx FedRep FedU Global GraphProj LGFedAvg Local LpProj LpProj1 LpProj2 Method"
+        " Mocha PerFedAvg PFedGraph PFedMe Scaffold equal_compute get_method"
     ),
     "coterie.runs.answer": "answer",
     "coterie.runs.compare": "compare",
@@ -131,6 +134,7 @@ def load(name: str, *, seed: int = 0, **options: Any) -> "Federation":
 __all__ = [
     "AFL",
     "APFL",
+    "IFCA",
     "L2GD",
     "METHODS",
     "METRICS",
@@ -141,8 +145,11 @@ __all__ = [
     "DFedU",
     "Ditto",
     "Diverged",
-    "FedAMP",
+    "AFL APFL IFCA L2GD METHODS RSA DFedU Ditto FedALA FedAMP FedAvg FedBABU FedBN FedFomo"
+    " FedPer FedProx FedRep FedU Global GraphProj LGFedAvg Local LpProj LpProj1 LpProj2 Method"
+    " Mocha PerFedAvg PFedGraph PFedMe Scaffold equal_compute get_method"
     "FedAvg",
+    "FedBABU",
     "FedBN",
     "FedFomo",
     "FedPer",

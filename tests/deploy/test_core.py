@@ -64,6 +64,8 @@ STARS = [
             "apfl",
             "fedper",
             "fedrep",
+            "fedbabu",
+            "fedala",
             "l2gd",
             "fedamp",
             "pfedgraph",
@@ -75,6 +77,7 @@ STARS = [
         for training in ({}, {"cohort": 2})
     ),
     pytest.param("mocha", PLAIN, {}, id="mocha", marks=pytest.mark.slow),
+    pytest.param("ifca", PLAIN, {"cohort": 2}, id="ifca", marks=pytest.mark.slow),
     pytest.param("graph-proj", PLAIN, {}, id="graph-proj", marks=pytest.mark.slow),
 ]
 

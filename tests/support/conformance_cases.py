@@ -113,6 +113,15 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
         "per-fedavg",
         {"local_epochs": 1, "order": "hessian-vector", "adapt_steps": 2},
     ),
+    "ifca, three clusters, FedAdam": (
+        "ifca",
+        {"clusters": 3, "local_epochs": 1, "look": 2, "server_optimizer": "fedadam"},
+    ),
+    "fedala, epochs, all layers": (
+        "fedala",
+        {"local_epochs": 1, "weight_steps": 2, "upper": 2, "share": 0.5, "weight_lr": 3.0},
+    ),
+    "fedbabu, epochs, head": ("fedbabu", {"local_epochs": 1, "adapt_steps": 2, "adapts": "head"}),
     "ditto, epochs": ("ditto", {"local_epochs": 1, "personal_steps": 2}),
     "rsa, epochs": ("rsa", {"local_epochs": 1, "hub_decay": 0.1}),
     "afl, median": ("afl", {"merging": "median", "weight_lr": 2.0}),

@@ -5,14 +5,17 @@ from coterie.methods.afl import AFL
 from coterie.methods.apfl import APFL
 from coterie.methods.base import METHODS, Method, get_method, method
 from coterie.methods.ditto import Ditto
+from coterie.methods.fedala import FedALA
 from coterie.methods.fedamp import FedAMP
 from coterie.methods.fedavg import FedAvg
+from coterie.methods.fedbabu import FedBABU
 from coterie.methods.fedbn import FedBN
 from coterie.methods.fedfomo import FedFomo
 from coterie.methods.fedprox import FedProx
 from coterie.methods.fedrep import FedPer, FedRep
 from coterie.methods.fedu import DFedU, FedU
 from coterie.methods.graphproj import GraphProj
+from coterie.methods.ifca import IFCA
 from coterie.methods.l2gd import L2GD
 from coterie.methods.lgfedavg import LGFedAvg
 from coterie.methods.local import Local, equal_compute
@@ -28,13 +31,16 @@ from coterie.methods.scaffold import Scaffold
 __all__ = [
     "AFL",
     "APFL",
+    "IFCA",
     "L2GD",
     "METHODS",
     "RSA",
     "DFedU",
     "Ditto",
+    "FedALA",
     "FedAMP",
     "FedAvg",
+    "FedBABU",
     "FedBN",
     "FedFomo",
     "FedPer",

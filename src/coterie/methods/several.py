@@ -1,0 +1,51 @@
+"""Several models at one hub: how they begin, and what a client's data says of each of them.
+
+They are one Vector whose arrays have a first axis of length k.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from coterie.core.vector import Vector
+from coterie.models.objective import Batch, Objective
+
+
+def scattered(template: Vector, key: Any, count: int, spread: Any) -> Vector:
+    """`count` models to begin with: the template, and copies with noise, from the shared seed.
+
+    The noise of an array has the standard deviation of its entries times `spread`; where all are
+    alike (zeros, ones) it has about the length `spread` as a whole.
+    """
+    leaves, structure = jax.tree.flatten(template)
+
+    def around(i: int, leaf: Any) -> Any:
+        shape = (count - 1, *leaf.shape)  # drawn alike in every precision
+        noise = jax.random.normal(jax.random.fold_in(key, i), shape, jnp.float32)
+        own = jnp.std(leaf)
+        scale = spread * jnp.where(own > 0, own, leaf.size**-0.5)
+        return jnp.concatenate([leaf[None], leaf + scale * noise.astype(leaf.dtype)])
+
+    return jax.tree.unflatten(structure, [around(i, leaf) for i, leaf in enumerate(leaves)])
+
+
+def one_of(models: Vector, i: Any) -> Vector:
+    """Model i of several."""
+    return models.map(lambda leaf: leaf[i])
+
+
+def total_losses(models: Vector, objective: Objective, batches: int) -> Any:
+    """The loss of each model, summed over the samples of an epoch of this round, or of its first
+    `batches` mini-batches.
+    """
+
+    def add(i: Any, total: Any) -> Any:
+        batch: Batch = objective.batch(i)
+        each = jax.vmap(lambda model: objective.loss(model, batch))(models)
+        return total + jnp.sum(batch.weight) * each
+
+    none = jnp.zeros(len(models.leaves[0]), models.dtype)
+    return jax.lax.fori_loop(0, jnp.minimum(objective.steps_per_epoch, batches), add, none)
