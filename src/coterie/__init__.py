@@ -145,9 +145,8 @@ __all__ = [
     "DFedU",
     "Ditto",
     "Diverged",
-    "AFL APFL IFCA L2GD METHODS RSA DFedU Ditto FedALA FedAMP FedAvg FedBABU FedBN FedFomo"
-    " FedPer FedProx FedRep FedU Global GraphProj LGFedAvg Local LpProj LpProj1 LpProj2 Method"
-    " Mocha PerFedAvg PFedGraph PFedMe Scaffold equal_compute get_method"
+    "FedALA",
+    "FedAMP",
     "FedAvg",
     "FedBABU",
     "FedBN",

@@ -93,6 +93,10 @@ class IFCA(Averaging, LocalSGD):
     )
     start: Any = hidden()
 
+    def unused(self) -> dict[str, str]:
+        reason = f"{self.name}.merging is {self.merging!r}, and has no other robust mean"
+        return {**super().unused(), "trim": reason, "byzantine": reason}
+
     def bind(self, template: Vector, key: Any, shape: ProblemShape) -> Self:
         start = scattered(template, key, self.clusters, self.spread)
         return dataclasses.replace(self, start=start)
