@@ -296,10 +296,23 @@ class _Says:
                 f"With half the training rows everywhere the gain would be {half} instead of"
                 f" {whole} (validation data)."
             )
+        if found.hungry:
+            each = [
+                f"{self.comparison.client_name(k)} ({self.words.gain(m)}{self.words.points})"
+                for k, m in found.hungry[:3]
+            ]
+            out.append(
+                f"More rows would help first at {', '.join(each)}: so much better is its own model"
+                " with all of its rows than with half of them (validation data)."
+            )
         for kind, tested in found.graphs:
             size = self.words.gain(tested.mean) + self.words.points
+            which = (
+                "a graph that is learnt while training"
+                if kind == "learn"
+                else f'the graph "{kind}", which reads everybody\'s labels'
+            )
             out.append(
-                f'With the graph "{kind}", which reads everybody\'s labels, FedU would gain {size}'
-                " over training alone (validation data)."
+                f"With {which}, FedU would gain {size} over training alone (validation data)."
             )
         return " ".join(out)

@@ -58,6 +58,10 @@ class Findings:
     """Its gain with half of the training rows of every client."""
     graphs: tuple[tuple[str, Tested], ...] = ()
     """FedU's gain over other graphs."""
+    hungry: tuple[tuple[int, float], ...] | None = None
+    """Clients that alone clearly do better with all of their rows than with half of them, and by
+    how much, the largest first; None: not looked at.
+    """
 
     def to_config(self) -> dict[str, Any]:
         plain = lambda t: None if t is None else dataclasses.asdict(t)
@@ -66,6 +70,7 @@ class Findings:
             "whole": plain(self.whole),
             "half": plain(self.half),
             "graphs": [[kind, plain(tested)] for kind, tested in self.graphs],
+            "hungry": None if self.hungry is None else [list(one) for one in self.hungry],
         }
 
     @classmethod
@@ -76,4 +81,5 @@ class Findings:
             tested(given["whole"]),
             tested(given["half"]),
             tuple((kind, Tested(**t)) for kind, t in given["graphs"]),
+            None if given["hungry"] is None else tuple((k, m) for k, m in given["hungry"]),
         )

@@ -21,7 +21,7 @@ from coterie.core.files import make_folder, write_json
 from coterie.core.metrics import Metric, OwnMetric, metric_of
 from coterie.coupling.graph import Graph
 from coterie.coupling.graph import build as build_graph
-from coterie.coupling.learnt import GraphRule
+from coterie.coupling.learnt import GraphRule, learn_graph
 from coterie.data.federation import Federation
 from coterie.engine.arguments import as_federation, as_list, judged_by
 from coterie.engine.many import simulate_many
@@ -55,6 +55,8 @@ FEW = 1000
 TUNING, SHELF = 0.5, 0.15
 """Which parts of the minutes go into tuning and into models off the shelf."""
 SEEDS = (0, 1, 2)
+LEARNT_AFTER = 5
+"""Rounds alone before a graph is learnt, to see what one would be worth."""
 UNLIKE = 2
 """At most so many clients that are unlike all others are left out to see what that changes."""
 
@@ -273,29 +275,35 @@ def _findings(comparison: Comparison, experiment: Experiment) -> Findings:
     strange = whatif.likeness(rehearsal, local).unlike()[:UNLIKE]
     left = [whatif.leave_out(rehearsal, mine, (together, alone), k) for k in strange]
     half = rehearsal.with_(whatif.halved(rehearsal.federation))
+    by_half = half.outcomes(local)
     return Findings(
         unlike=tuple(found for found in left if found is not None),
         whole=whatif.gain(together, alone),
-        half=whatif.gain(half.outcomes(mine), half.outcomes(local)),
+        half=whatif.gain(half.outcomes(mine), by_half),
         graphs=_graphs(rehearsal, experiment, alone),
+        hungry=whatif.hungry(alone, by_half),
     )
 
 
 def _graphs(
     rehearsal: whatif.Rehearsal, experiment: Experiment, alone: Sequence[Outcome]
 ) -> tuple[tuple[str, Tested], ...]:
-    """FedU's gain over the graph of shared labels, where that is not the complete one: what knowing
-    who is alike would be worth.
+    """FedU's gain over a graph that is learnt, and over the graph of shared labels where that is
+    not the complete one: what knowing who is alike would be worth.
     """
     fedu = next((c for c in experiment.contenders if c.method.name == "fedu"), None)
-    if fedu is None or rehearsal.federation.task != "classification":
+    n = rehearsal.federation.clients
+    if fedu is None or n < 4:
         return ()
-    near = build_graph("similar", rehearsal.federation)
-    full = near.clients * (near.clients - 1)
-    if near.weights.nnz == full and len(set(near.weights.data.tolist())) == 1:
-        return ()
-    found = whatif.gain(rehearsal.outcomes(fedu, near), alone)
-    return () if found is None else (("similar", found),)
+    graphs: dict[str, Graph | GraphRule] = {}
+    if experiment.graph.kind != "learn" and rehearsal.training.rounds > LEARNT_AFTER:
+        graphs["learn"] = learn_graph("kin", neighbours=max(1, min(9, n // 4)), after=LEARNT_AFTER)
+    if rehearsal.federation.task == "classification":
+        near = build_graph("similar", rehearsal.federation)
+        alike = near.weights.nnz == n * (n - 1) and len(set(near.weights.data.tolist())) == 1
+        graphs |= {} if alike else {"similar": near}
+    found = {kind: whatif.gain(rehearsal.outcomes(fedu, g), alone) for kind, g in graphs.items()}
+    return tuple((kind, tested) for kind, tested in found.items() if tested is not None)
 
 
 def _contender(experiment: Experiment, entry: Entry) -> Contender:

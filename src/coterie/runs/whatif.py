@@ -24,7 +24,14 @@ from coterie.methods.graph import GraphMethod
 from coterie.models.base import Model, ModelSpec
 from coterie.report.findings import LeftOut
 from coterie.report.outcome import Outcome
-from coterie.report.significance import Rows, Tested, of_these_sites
+from coterie.report.significance import (
+    LEVEL,
+    Rows,
+    Tested,
+    benjamini_hochberg,
+    of_each_client,
+    of_these_sites,
+)
 from coterie.runs.contender import Contender
 
 Array = NDArray[Any]
@@ -100,6 +107,25 @@ def gain(
     if not found or not len(found[0].client):
         return None
     return of_these_sites(found)
+
+
+def hungry(whole: Sequence[Outcome], half: Sequence[Outcome]) -> tuple[tuple[int, float], ...]:
+    """Clients that alone clearly do better with all of their rows than with half of them (exact
+    paired tests, Benjamini–Hochberg over clients), and by how much, the largest first.
+    """
+    found = []
+    for a, b in zip(whole, half, strict=True):
+        if a.rows is None or b.rows is None:
+            return ()
+        difference = a.rows.scores[a.view].astype(float) - b.rows.scores[b.view].astype(float)
+        found.append(Rows(a.rows.client, difference))
+    clients = [int(k) for k in np.unique(found[0].client)] if found else []
+    if not clients:
+        return ()
+    means, p = of_each_client(found, clients)
+    clear = (benjamini_hochberg(p) <= LEVEL) & (means > 0)
+    named = [(k, float(m)) for k, m, c in zip(clients, means, clear, strict=True) if c]
+    return tuple(sorted(named, key=lambda one: -one[1]))
 
 
 def halved(federation: Federation, seed: int = 0) -> Federation:
