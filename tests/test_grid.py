@@ -79,6 +79,7 @@ def test_two_at_a_time_write_what_one_after_the_other_does(tmp_path: Path) -> No
     ]
 
 
+@pytest.mark.slow
 def test_a_grid_of_attacks_does_too_and_a_collapse_is_no_accident(tmp_path: Path) -> None:
     chosen = experiment({"name": "fedavg", "local_steps": 2, "lr": 3e38}).with_(seeds=(0,))
     attacks = [get_attack("sign-flip")]

@@ -114,6 +114,7 @@ def test_the_numbers_of_the_roles_are_fixed_for_ever() -> None:
         "DOWNLINK",
         "NEWCOMERS",
         "ATTACK",
+        "KIN",
     )
     assert [(r.name, int(r)) for r in Role] == [(name, i) for i, name in enumerate(names)]
 

@@ -139,7 +139,9 @@ def test_in_a_star_only_the_coordinates_of_the_round_move(ragged: Federation) ->
         )
 
 
-@pytest.mark.parametrize(("name", "longer"), [("dfedu", 1), ("pfedme", 10)])
+@pytest.mark.parametrize(
+    ("name", "longer"), [("dfedu", 1), pytest.param("pfedme", 10, marks=pytest.mark.slow)]
+)
 def test_a_tenth_in_turn_ends_near_the_whole(name: str, longer: int) -> None:
     """What is old must not be applied in every round until it is renewed: that goes wrong within a
     few cycles of ten rounds.

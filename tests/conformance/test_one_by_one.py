@@ -53,7 +53,7 @@ def cases() -> list[Any]:
     long = {
         (label, cohort)
         for label, cohort in both
-        if label in ALIKE or (("," in label or label in RIVALS) and cohort == "full")
+        if label in ALIKE or label.split(",")[0] in RIVALS or ("," in label and cohort == "full")
     }
     return [pytest.param(*case, marks=pytest.mark.slow) if case in long else case for case in both]
 

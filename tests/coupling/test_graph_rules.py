@@ -85,7 +85,7 @@ def test_kin_must_be_alike_if_asked() -> None:
     assert graph.weights.toarray()[within].sum() == 2 * 3 * 2
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.integers(2, 20), st.integers(1, 6), st.integers(0, 10**6))
 def test_nobody_has_too_many_neighbours(clients: int, k: int, seed: int) -> None:
     rng = np.random.default_rng(seed)

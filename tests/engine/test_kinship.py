@@ -71,13 +71,18 @@ def test_nothing_is_sent_before_and_sketches_are_billed(two: Federation) -> None
 CASES: list[tuple[str, dict[str, Any], GraphRule, dict[str, Any], str]] = [
     ("fedu", {}, kin(), {}, "plain"),
     ("dfedu", {}, kin(bits=1, every=2), {}, "plain"),
-    ("graph-proj", {"dsub": 6}, kin(), {}, "plain"),
     ("fedu", {"neighbours": "all"}, kin(every=1), {"cohort": 5}, "delta"),
+]
+LONG: list[tuple[str, dict[str, Any], GraphRule, dict[str, Any], str]] = [
+    ("graph-proj", {"dsub": 6}, kin(), {}, "plain"),
     ("fedu", {}, get_rule("dada", {"after": 2}), {"cohort": 7}, "plain"),
 ]
 
 
-@pytest.mark.parametrize(("name", "options", "rule", "more", "channel"), CASES)
+@pytest.mark.parametrize(
+    ("name", "options", "rule", "more", "channel"),
+    [*CASES, *(pytest.param(*case, marks=pytest.mark.slow) for case in LONG)],
+)
 def test_one_client_at_a_time_gives_the_same(
     two: Federation,
     name: str,

@@ -94,6 +94,7 @@ def test_with_weights_of_one_it_is_fedavg(cohort: int, ragged: Federation) -> No
     assert np.abs(flat(moved.hub) - flat(plain.hub)).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_only_upper_layers_are_mixed(ragged: Federation) -> None:
     method = coterie.FedALA(lr=0.3, local_steps=3, weight_lr=20.0, upper=1)
     run = trained(method, ragged, MLP, cohort=3)
@@ -113,6 +114,7 @@ def test_only_upper_layers_are_mixed(ragged: Federation) -> None:
         assert (leaf[never] == 1).all()
 
 
+@pytest.mark.slow
 def test_a_share_takes_the_first_mini_batches_of_the_rounds_order(ragged: Federation) -> None:
     """14 samples in batches of 4 are 4 mini-batches: a share of 0.4 has 2 of them, so a third step
     looks at the first again. Another share changes what is learnt.

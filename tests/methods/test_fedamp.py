@@ -17,8 +17,16 @@ from tests.support.groups import KIN, SAME, for_all, rows, two_groups
 from tests.support.star_runs import EXACT, D, N, facts, flat, kept, linear, trained
 
 
-@pytest.mark.parametrize("alpha", [None, 0.2])
-@pytest.mark.parametrize("sigma", [2.0, 30.0])
+@pytest.mark.parametrize(
+    ("alpha", "sigma"),
+    [
+        (None, 2.0),
+        *(
+            pytest.param(*one, marks=pytest.mark.slow)
+            for one in ((None, 30.0), (0.2, 2.0), (0.2, 30.0))
+        ),
+    ],
+)
 def test_it_stands_still_at_a_stationary_point_of_its_problem(
     alpha: float | None, sigma: float
 ) -> None:
@@ -36,6 +44,7 @@ def test_it_stands_still_at_a_stationary_point_of_its_problem(
     assert all(c.holds for c in run.conditions())
 
 
+@pytest.mark.slow
 def test_far_wider_than_the_models_are_apart_it_solves_the_problem_of_the_complete_graph() -> None:
     """σ → ∞ with λ/σ fixed: A is linear, and the problem that of FedU with weights λ/σ."""
     fed, eta, sigma = linear(), 0.4, 1e8
@@ -119,6 +128,7 @@ def test_kin_count_more_than_strangers(attention: str, groups: Federation) -> No
     assert xi[KIN].min() > 2 * xi[~SAME].max()
 
 
+@pytest.mark.slow
 def test_a_newcomer_is_drawn_to_the_mean_of_those_that_were_heard(groups: Federation) -> None:
     lam = 0.4
     method = coterie.FedAMP(lam=lam, sigma=5.0, lr=0.1, local_steps=5)

@@ -107,6 +107,7 @@ def test_with_everything_shared_it_is_fedavg(ragged: Federation) -> None:
     )
 
 
+@pytest.mark.slow
 def test_epochs_count_in_training_and_in_fine_tuning(ragged: Federation) -> None:
     """Two epochs of a client with 14 samples in batches of 4 are 8 steps."""
     by_epochs = coterie.FedBABU(lr=0.1, local_epochs=1, adapt_lr=0.2, adapt_steps=2)

@@ -133,6 +133,7 @@ def test_a_choice_is_of_others_without_repetition_and_chance_reaches_all(run: Si
     assert len(seen) == 30
 
 
+@pytest.mark.slow
 def test_who_was_never_sampled_is_not_offered(groups: Federation) -> None:
     method = coterie.FedFomo(lr=0.1, local_steps=2, download=4, epsilon=0.5)
     run = trained(method, groups, "linear", rounds=1, cohort=3, **EXACT)
@@ -146,6 +147,7 @@ def test_who_was_never_sampled_is_not_offered(groups: Federation) -> None:
     assert run.ledger.totals()["up"] == 3 * (model + 4 * 8), "a model and M weights each"
 
 
+@pytest.mark.slow
 def test_a_newcomer_is_offered_what_members_like_and_finds_its_group(
     run: Simulator, groups: Federation
 ) -> None:

@@ -143,6 +143,7 @@ def test_a_model_that_nobody_picks_stays_and_any_number_names_a_cluster() -> Non
     np.testing.assert_allclose(np.asarray(new.tree["w"])[:, 0], expected, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_clusters_are_compared_on_as_much_data_as_was_asked_for(ragged: Federation) -> None:
     """Sums of losses over an epoch are those over all samples; `look` cuts them."""
     run = trained(coterie.IFCA(local_steps=1), ragged, rounds=1)

@@ -126,6 +126,7 @@ def test_kin_count_more_than_strangers(run: Simulator) -> None:
     np.testing.assert_array_equal(w[~SAME], 0)
 
 
+@pytest.mark.slow
 def test_a_newcomer_finds_its_group(run: Simulator) -> None:
     """After one round of its own the hub knows its way: only its kin count, each by its samples and
     the likeness of its way.

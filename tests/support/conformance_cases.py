@@ -31,8 +31,8 @@ NAMES = sorted(METHODS)
 KINDS = ("local", "global", "fedavg", "scaffold", "pfedme", "lp-proj-1", "mocha", "fedu", "dfedu")
 
 
-# Rivals, whose own tests are many: by default their equations are checked against one client at a
-# time; what else conformance asks runs with `pytest -m slow`.
+# Rivals, whose rounds are repeated in NumPy or equal those of others in tests of their own; what
+# conformance asks runs with `pytest -m slow`.
 RIVALS = ("fedala", "fedamp", "fedbabu", "fedfomo", "ifca", "pfedgraph")
 
 
