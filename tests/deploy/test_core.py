@@ -67,14 +67,18 @@ STARS = [
             "fedbabu",
             "fedala",
             "l2gd",
-            "fedamp",
-            "pfedgraph",
-            "fedfomo",
             "fedu",
             "lp-proj-2",
         )
         for channel in (PLAIN, DELTA, get_channel("qsgd", {"levels": 127}))
         for training in ({}, {"cohort": 2})
+    ),
+    *(  # hubs that tell each client something of its own, which is not compressed
+        pytest.param(name, channel, training, id=f"{name}, {number}", marks=pytest.mark.slow)
+        for name in ("fedamp", "pfedgraph", "fedfomo")
+        for number, (channel, training) in enumerate(
+            [(PLAIN, {}), (PLAIN, {"cohort": 2}), (DELTA.replace(down=False), {"cohort": 2})]
+        )
     ),
     pytest.param("mocha", PLAIN, {}, id="mocha", marks=pytest.mark.slow),
     pytest.param("ifca", PLAIN, {"cohort": 2}, id="ifca", marks=pytest.mark.slow),

@@ -61,7 +61,9 @@ def restore(sim: Simulator, saved: Saved) -> None:
             sim.broadcasts.received = saved.hub["heard"]
             sim.broadcasts.total = int(saved.hub["said"].item())
         leaves, structure = jax.tree.flatten(sim.hub_state)
-        kept = [jnp.asarray(saved.hub[f"{i:04d}"]) for i in range(len(leaves))]
+        # Files have no arrays without a dimension.
+        shaped = lambda i, leaf: jnp.asarray(saved.hub[f"{i:04d}"]).reshape(jnp.shape(leaf))
+        kept = [shaped(i, leaf) for i, leaf in enumerate(leaves)]
         sim.hub_state = jax.tree.unflatten(structure, kept)
         if sim.kinship is not None:
             sim.kinship.restore(sim, saved.hub)
