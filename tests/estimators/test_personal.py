@@ -42,6 +42,14 @@ def fitted() -> PersonalClassifier:
     return PersonalClassifier("fedu", **SMALL).fit(x, y, groups=site)
 
 
+def test_a_learnt_graph_parts_opposed_sites() -> None:
+    x, y, site = opposed()
+    rule = coterie.learn_graph("kin", neighbours=1, crowd=1, after=2)
+    for graph in ("learn", rule):
+        mine = PersonalClassifier("fedu", graph=graph, **SMALL).fit(x, y, groups=site)
+        assert mine.score(x, y, groups=site) > 0.9
+
+
 @pytest.fixture
 def routing() -> Iterator[None]:
     with sklearn.config_context(enable_metadata_routing=True):

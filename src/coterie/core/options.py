@@ -238,6 +238,21 @@ def registered(registry: dict[str, Any], name: str, **facts: Any) -> Callable[[A
     return register
 
 
+def by_name(registry: dict[str, Any], field: str, value: Any) -> Any:
+    """What is registered under a name, given as the name or as a table of the name and options;
+    anything else is given back as it is.
+    """
+    if isinstance(value, str):
+        return chosen(registry, f"{field},", value, None)
+    if not isinstance(value, dict):
+        return value
+    options = dict(value)
+    name = options.pop("name", None)
+    if name is None:
+        raise InvalidInput(f"{field} is {shown(value)}, but must have a name beside its options.")
+    return chosen(registry, f"{field},", name, options)
+
+
 def chosen(registry: dict[str, Any], what: str, name: str, options: dict[str, Any] | None) -> Any:
     """What is registered under a name, with its options from plain values."""
     if not isinstance(name, str):

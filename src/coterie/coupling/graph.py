@@ -145,6 +145,12 @@ class Graph:
         weight[row, slot] = self.weights.data
         return index, weight
 
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """For files; `from_arrays` is the inverse."""
+        a = self.weights
+        indptr, indices = (np.asarray(part, np.int64) for part in (a.indptr, a.indices))
+        return {"indptr": indptr, "indices": indices, "weights": np.asarray(a.data, np.float64)}
+
     def describe(self) -> str:
         """One line for people: edges, degrees, connectivity, ‖L‖."""
         parts = (
@@ -187,7 +193,13 @@ def from_matrix(matrix: Any, name: str = "matrix") -> Graph:
     return Graph(sp.csr_array(matrix), name)
 
 
-def _from_edges(n: int, rows: Any, columns: Any, weights: Any, name: str) -> Graph:
+def from_arrays(found: dict[str, NDArray[Any]], clients: int, name: str) -> Graph:
+    """The inverse of `Graph.arrays`."""
+    parts = (found["weights"], found["indices"], found["indptr"])
+    return Graph(sp.csr_array(parts, shape=(clients, clients)), name)
+
+
+def from_edges(n: int, rows: Any, columns: Any, weights: Any, name: str) -> Graph:
     """Edges given once; both directions are stored. Repeated edges count once."""
     low, high = np.minimum(rows, columns), np.maximum(rows, columns)
     weights = np.broadcast_to(np.asarray(weights, float), low.shape)
@@ -206,19 +218,19 @@ def _pairs(n: int) -> tuple[NDArray[Any], NDArray[Any]]:
 
 def complete(clients: int, weight: float = 1.0, name: str = "complete") -> Graph:
     """Everybody with everybody. (weight = 0.5 is "Equal" of the FedU paper.)"""
-    return _from_edges(clients, *_pairs(clients), weight, name)
+    return from_edges(clients, *_pairs(clients), weight, name)
 
 
 def star(clients: int, weight: float = 1.0, centre: int = 0) -> Graph:
     """One client in the middle, coupled to all others."""
     others = np.setdiff1d(np.arange(clients), [centre])
-    return _from_edges(clients, np.full_like(others, centre), others, weight, "star")
+    return from_edges(clients, np.full_like(others, centre), others, weight, "star")
 
 
 def ring(clients: int, weight: float = 1.0) -> Graph:
     """Client k with k ± 1."""
     k = np.arange(clients if clients > 2 else clients - 1)
-    return _from_edges(clients, k, (k + 1) % clients, weight, "ring")
+    return from_edges(clients, k, (k + 1) % clients, weight, "ring")
 
 
 def nearest(points: NDArray[Any], neighbours: int, weight: float = 1.0) -> Graph:
@@ -238,7 +250,7 @@ def nearest(points: NDArray[Any], neighbours: int, weight: float = 1.0) -> Graph
     # it where it is, else the last.
     mine = index == np.arange(n)[:, None]
     mine[~mine.any(1), -1] = True
-    return _from_edges(n, np.repeat(np.arange(n), neighbours), index[~mine], weight, "nearest")
+    return from_edges(n, np.repeat(np.arange(n), neighbours), index[~mine], weight, "nearest")
 
 
 def random_graph(clients: int, probability: float, weight: float = 1.0, seed: int = 0) -> Graph:
@@ -250,7 +262,7 @@ def random_graph(clients: int, probability: float, weight: float = 1.0, seed: in
     rng = np.random.default_rng([seed, 0x62])
     rows, columns = _pairs(clients)
     keep = rng.random(len(rows)) < probability
-    return _from_edges(clients, rows[keep], columns[keep], weight, "random-graph")
+    return from_edges(clients, rows[keep], columns[keep], weight, "random-graph")
 
 
 def random_weights(clients: int, seed: int = 0, *, weight: float = 1.0) -> Graph:
@@ -267,7 +279,7 @@ def random_weights(clients: int, seed: int = 0, *, weight: float = 1.0) -> Graph
         drawn = (drawn - drawn.min()) / (drawn.max() - drawn.min())
     else:
         drawn = np.ones(len(drawn))  # a single pair has no range
-    return _from_edges(clients, rows, columns, weight * drawn, "random")
+    return from_edges(clients, rows, columns, weight * drawn, "random")
 
 
 def by_size(sizes: NDArray[Any], *, weight: float = 1.0) -> Graph:
@@ -278,7 +290,7 @@ def by_size(sizes: NDArray[Any], *, weight: float = 1.0) -> Graph:
     """
     large = np.asarray(sizes) > np.median(sizes)
     rows, columns = _pairs(len(sizes))
-    return _from_edges(
+    return from_edges(
         len(sizes),
         rows,
         columns,
@@ -295,7 +307,7 @@ def by_labels(label_counts: NDArray[Any], *, weight: float = 1.0) -> Graph:
     rows, columns = _pairs(len(has))
     common = (has[rows] & has[columns]).sum(1)
     same = (has[rows] == has[columns]).all(1)
-    return _from_edges(
+    return from_edges(
         len(has),
         rows,
         columns,

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from coterie.channel.link import flat
@@ -20,7 +19,7 @@ from coterie.core.randomness import Role, role_key
 from coterie.core.typing import Array, PyTree
 from coterie.core.vector import Vector
 from coterie.coupling import projection
-from coterie.coupling.graph import Graph
+from coterie.coupling.graph import Graph, from_arrays
 from coterie.coupling.learnt.base import Evidence, GraphRule, empty
 from coterie.engine.exchange.base import Bill
 from coterie.engine.setting import Coupled
@@ -141,27 +140,22 @@ class Kinship:
 
     def saved(self) -> dict[str, NDArray[Any]]:
         """All that is needed to go on."""
-        weights = self.graph.weights
         found = {
             "sketches": self.sketches,
             "known": self.known,
             "moved": self.moved,
             "history": np.array(self.history, float).reshape(-1, 3),
-            "indptr": np.asarray(weights.indptr, np.int64),
-            "indices": np.asarray(weights.indices, np.int64),
-            "weights": np.asarray(weights.data, np.float64),
+            **self.graph.arrays(),
         }
         return {PREFIX + name: value for name, value in found.items()}
 
     def restore(self, sim: Simulator, hub: dict[str, NDArray[Any]]) -> None:
         """The inverse of `saved`."""
-        take = lambda name: np.array(hub[PREFIX + name])
-        self.sketches, self.known, self.moved = (take(k) for k in ("sketches", "known", "moved"))
-        self.history = [tuple(row) for row in take("history").tolist()]
-        n = len(self.known)
-        parts = (take("weights"), take("indices"), take("indptr"))
+        mine = {k.removeprefix(PREFIX): np.array(a) for k, a in hub.items() if PREFIX in k}
+        self.sketches, self.known, self.moved = (mine[k] for k in ("sketches", "known", "moved"))
+        self.history = [tuple(row) for row in mine["history"].tolist()]
         if self.known.any():
-            self.use(sim, Graph(sp.csr_array(parts, shape=(n, n)), self.graph.name))
+            self.use(sim, from_arrays(mine, len(self.known), self.graph.name))
 
 
 def in_common(a: Graph, b: Graph) -> float:

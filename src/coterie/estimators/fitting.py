@@ -11,6 +11,7 @@ from coterie.core.errors import InvalidInput, listed, shown
 from coterie.core.trees import named_leaves, with_leaves
 from coterie.coupling import graph as graphs
 from coterie.coupling.graph import Graph
+from coterie.coupling.learnt import GraphRule, learn_graph
 from coterie.data.federation import Federation, Split
 from coterie.data.fitting import fit_columns
 from coterie.data.kinds import kind_of
@@ -155,10 +156,14 @@ def model_of(model: Any, options: dict[str, Any]) -> ModelSpec:
     return get_model(model, options)
 
 
-def graph_of(graph: Any, federation: Federation) -> Graph:
-    """By name, as a matrix of weights in the order of the sorted groups, or as it is."""
-    if isinstance(graph, Graph):
+def graph_of(graph: Any, federation: Federation) -> Graph | GraphRule:
+    """By name ("learn": while training), as a matrix of weights in the order of the sorted groups,
+    or as it is.
+    """
+    if isinstance(graph, (Graph, GraphRule)):
         return graph
+    if graph == "learn":
+        return learn_graph()
     if isinstance(graph, str):
         return graphs.build(graph, federation)
     return graphs.build("matrix", federation, matrix=graph)

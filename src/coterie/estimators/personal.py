@@ -261,9 +261,9 @@ class PersonalClassifier(ClassifierMixin, Personal):
     numbers.
 
     Parameters: `method` (a name or an object) with `lr`, `local_steps` and `method_options`;
-    `graph` (a kind, a Graph, or a matrix in the order of `groups_`); `model` with `model_options`;
-    `rounds`, `batch_size` and other `training_options`; `standardise`; `fallback` ("shared": rows
-    of groups that fit did not see get the shared model; "error": they are refused);
+    `graph` (a kind, "learn", a rule, a Graph, or a matrix in the order of `groups_`); `model` with
+    `model_options`; `rounds`, `batch_size` and other `training_options`; `standardise`; `fallback`
+    ("shared": rows of groups that fit did not see get the shared model; "error": they are refused);
     `random_state`.
 
     >>> import numpy as np

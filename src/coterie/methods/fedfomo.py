@@ -17,6 +17,7 @@ from coterie.core.vector import Vector
 from coterie.data.shape import ProblemShape
 from coterie.methods.base import Step, method
 from coterie.methods.memory import Memory, Remembering, mixed
+from coterie.methods.several import total_losses
 from coterie.methods.sgd import LocalSGD
 from coterie.methods.star import Cohort
 from coterie.models.objective import Objective
@@ -191,21 +192,6 @@ class FedFomo(Remembering, LocalSGD):
         rest = dataclasses.replace(objective, start=objective.start + first, size=size - first)
         return rest, tried
 
-    def losses(self, models: Vector, tried: Objective) -> Any:
-        """F of every model, stacked along axis 0: the mean over an epoch of the rows."""
-        count = len(models.leaves[0])
-
-        def add(i: Any, sums: tuple[Any, Any]) -> tuple[Any, Any]:
-            batch = tried.batch(i)
-            rows = jnp.sum(batch.weight)
-            each = jax.vmap(lambda model: tried.loss(model, batch))(models)
-            return sums[0] + rows * each, sums[1] + rows
-
-        zero = jnp.zeros((), tried.x.dtype)
-        begin = (jnp.zeros(count, models.dtype), zero)
-        total, rows = jax.lax.fori_loop(0, tried.steps_per_epoch, add, begin)
-        return total / rows
-
     def local(self, received: Offered, state: FomoState, objective: Objective) -> Step:
         rest, tried = self.parts(objective)
         candidates = state.x.map(
@@ -213,7 +199,7 @@ class FedFomo(Remembering, LocalSGD):
         )
         real = jnp.append(jnp.ones(1, bool), received.real > 0)
         everybody = state.before.map(lambda a, b: jnp.concatenate([a[None], b]), candidates)
-        losses = self.losses(everybody, tried)
+        losses = total_losses(everybody, tried) / tried.size
         ways = candidates - state.before
         distances = jnp.sqrt(jax.vmap(lambda way: way.squared_norm())(ways))
         gains = jnp.where(real, losses[0] - losses[1:], 0.0)

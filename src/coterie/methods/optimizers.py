@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from coterie.core.errors import InvalidInput, shown
-from coterie.core.options import Options, chosen, option, registered
+from coterie.core.options import Options, by_name, option, registered
 from coterie.core.pytree import tree
 from coterie.core.vector import Vector
 
@@ -268,17 +268,8 @@ def read_optimizer(field: str, value: Any) -> Optimizer | None:
 
 def read(registry: dict[str, type[NamedOptimizer]], field: str, value: Any) -> Optimizer:
     """An optimiser by its name, from a table of a name and options, or from optax."""
-    if isinstance(value, dict):
-        options = dict(value)
-        name = options.pop("name", None)
-        if name is None:
-            raise InvalidInput(
-                f"{field} is {shown(value)}, but must have a name beside its options."
-            )
-        value = chosen(registry, f"{field},", name, options)
-    elif isinstance(value, str):
-        value = chosen(registry, f"{field},", value, None)
-    elif isinstance(value, GradientTransformation) and isinstance(value, tuple):
+    value = by_name(registry, field, value)
+    if isinstance(value, GradientTransformation) and isinstance(value, tuple):
         value = Given(value)
     if not isinstance(value, Optimizer):
         raise InvalidInput(

@@ -37,10 +37,11 @@ def one_of(models: Vector, i: Any) -> Vector:
     return models.map(lambda leaf: leaf[i])
 
 
-def total_losses(models: Vector, objective: Objective, batches: int) -> Any:
+def total_losses(models: Vector, objective: Objective, batches: int | None = None) -> Any:
     """The loss of each model, summed over the samples of an epoch of this round, or of its first
     `batches` mini-batches.
     """
+    epoch = objective.steps_per_epoch
 
     def add(i: Any, total: Any) -> Any:
         batch: Batch = objective.batch(i)
@@ -48,4 +49,5 @@ def total_losses(models: Vector, objective: Objective, batches: int) -> Any:
         return total + jnp.sum(batch.weight) * each
 
     none = jnp.zeros(len(models.leaves[0]), models.dtype)
-    return jax.lax.fori_loop(0, jnp.minimum(objective.steps_per_epoch, batches), add, none)
+    last = epoch if batches is None else jnp.minimum(epoch, batches)
+    return jax.lax.fori_loop(0, last, add, none)

@@ -8,11 +8,10 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from coterie.coupling.graph import Graph, by_labels
+from coterie.coupling.graph import Graph, by_labels, from_arrays
 from coterie.coupling.learnt.base import NAME, Evidence
 from coterie.data.federation import Federation
 
@@ -38,11 +37,8 @@ class LearntGraph:
         return cls(kinship.graph, kinship.evidence, np.array(kinship.history))
 
     def to_arrays(self) -> dict[str, Array]:
-        weights = self.graph.weights
         return {
-            "indptr": np.asarray(weights.indptr, np.int64),
-            "indices": np.asarray(weights.indices, np.int64),
-            "weights": np.asarray(weights.data, np.float64),
+            **self.graph.arrays(),
             "sketches": np.asarray(self.evidence.sketches, np.float32),
             "known": self.evidence.known,
             "bits": np.array([self.evidence.bits]),
@@ -51,12 +47,9 @@ class LearntGraph:
 
     @classmethod
     def from_arrays(cls, found: dict[str, Array]) -> LearntGraph:
-        n = len(found["known"])
-        parts = (found["weights"], found["indices"], found["indptr"])
-        evidence = Evidence(
-            found["sketches"].astype(float), found["known"].astype(bool), int(found["bits"][0])
-        )
-        return cls(Graph(sp.csr_array(parts, shape=(n, n)), NAME), evidence, found["history"])
+        known = found["known"].astype(bool)
+        evidence = Evidence(found["sketches"].astype(float), known, int(found["bits"][0]))
+        return cls(from_arrays(found, len(known), NAME), evidence, found["history"])
 
     def agreement(self, truth: Array) -> float | None:
         """The chance that a pair that belongs together has a larger cosine than one that does not

@@ -181,6 +181,13 @@ def verdict(comparison: Comparison) -> list[str]:
             )
     if asked and open_:
         out.append(words.others(asked[0]))
+    tested = [r.gain.these for r in rows if r.gain is not None and r.gain.these is not None]
+    tested = [these for these in tested if these.p is not None]
+    if len(tested) > 1:
+        out.append(
+            f"These p-values are corrected for {len(tested)} methods (Holm); an answer about the"
+            " one method that validation data chose is one test, and is not."
+        )
     out += converged(comparison)
     single = [r.gain for r in rows if r.gain is not None and r.gain.seeds == 1]
     return [*out, words.runs(single[0])] if single else out

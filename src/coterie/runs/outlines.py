@@ -12,13 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
-from scipy import sparse
 
 from coterie.core.errors import InvalidInput
 from coterie.core.files import write_json, writing
 from coterie.core.trees import leaf_names, named_leaves, with_leaves
 from coterie.core.vector import Vector
-from coterie.coupling.graph import Graph, complete
+from coterie.coupling.graph import Graph, complete, from_arrays
 from coterie.coupling.learnt import GraphRule
 from coterie.data.outline import Outline, outline
 from coterie.engine.personal import adapts_on_data, all_views
@@ -53,11 +52,7 @@ def graph_arrays(graph: Graph) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]
     weights, n = graph.weights, graph.clients
     if n > 1 and weights.nnz == n * (n - 1) and (weights.data == weights.data[0]).all():
         return {"name": graph.name, "complete": float(weights.data[0])}, {}
-    return {"name": graph.name}, {
-        "graph/indptr": np.asarray(weights.indptr, np.int64),
-        "graph/indices": np.asarray(weights.indices, np.int64),
-        "graph/weights": np.asarray(weights.data, np.float64),
-    }
+    return {"name": graph.name}, {f"graph/{part}": a for part, a in graph.arrays().items()}
 
 
 def graph_of(
@@ -68,8 +63,8 @@ def graph_of(
         return None
     if "complete" in told:
         return complete(clients, told["complete"], told["name"])
-    parts = tuple(arrays[f"graph/{part}"] for part in ("weights", "indices", "indptr"))
-    return Graph(sparse.csr_array(parts, shape=(clients, clients)), told["name"])
+    mine = {k.removeprefix("graph/"): a for k, a in arrays.items() if k.startswith("graph/")}
+    return from_arrays(mine, clients, told["name"])
 
 
 def write_arrays(path: Path, arrays: dict[str, NDArray[Any]]) -> None:

@@ -117,8 +117,9 @@ def with_methods(config: dict[str, Any], methods: Sequence[str] | None = None) -
     distinct = [m for i, m in enumerate(tables) if m not in tables[:i]]
     chosen = given if isinstance(given, dict) else {m["name"]: m for m in tables}
     held = {m["name"]: {*common, *chosen.get(m["name"], {})} for m in distinct}
-    if build_model(experiment.model, experiment.federation().shape).l2:  # not to be searched either
-        held = {name: options | {"l2"} for name, options in held.items()}
+    for name, options in held.items():
+        if "l2" not in defaults[name]:  # the model has a penalty: it is not searched either
+            options.add("l2")
     return _held_fast(config, held, distinct) | {"methods": distinct}
 
 

@@ -91,37 +91,31 @@ class Rehearsal:
         return [Outcome.from_result(self.run(contender, seed, graph)) for seed in self.seeds]
 
 
-def gain(
-    mine: Sequence[Outcome], alone: Sequence[Outcome], clients: Array | None = None
-) -> Tested | None:
-    """Paired on the same rows; perhaps of some clients only. None if a run collapsed."""
+def paired(mine: Sequence[Outcome], other: Sequence[Outcome]) -> list[Rows] | None:
+    """Differences row by row, seed by seed; None if a run collapsed."""
     found = []
-    for a, b in zip(mine, alone, strict=True):
+    for a, b in zip(mine, other, strict=True):
         if a.rows is None or b.rows is None:
             return None
-        kept = np.ones(len(a.rows.client), bool)
-        if clients is not None:
-            kept = np.isin(a.rows.client, clients)
         difference = a.rows.scores[a.view].astype(float) - b.rows.scores[b.view].astype(float)
-        found.append(Rows(a.rows.client[kept], difference[kept]))
-    if not found or not len(found[0].client):
-        return None
-    return of_these_sites(found)
+        found.append(Rows(a.rows.client, difference))
+    return found if found and len(found[0].client) else None
+
+
+def gain(mine: Sequence[Outcome], alone: Sequence[Outcome]) -> Tested | None:
+    """Paired on the same rows; None if a run collapsed."""
+    found = paired(mine, alone)
+    return None if found is None else of_these_sites(found)
 
 
 def hungry(whole: Sequence[Outcome], half: Sequence[Outcome]) -> tuple[tuple[int, float], ...]:
     """Clients that alone clearly do better with all of their rows than with half of them (exact
     paired tests, Benjamini–Hochberg over clients), and by how much, the largest first.
     """
-    found = []
-    for a, b in zip(whole, half, strict=True):
-        if a.rows is None or b.rows is None:
-            return ()
-        difference = a.rows.scores[a.view].astype(float) - b.rows.scores[b.view].astype(float)
-        found.append(Rows(a.rows.client, difference))
-    clients = [int(k) for k in np.unique(found[0].client)] if found else []
-    if not clients:
+    found = paired(whole, half)
+    if found is None:
         return ()
+    clients = [int(k) for k in np.unique(found[0].client)]
     means, p = of_each_client(found, clients)
     clear = (benjamini_hochberg(p) <= LEVEL) & (means > 0)
     named = [(k, float(m)) for k, m, c in zip(clients, means, clear, strict=True) if c]

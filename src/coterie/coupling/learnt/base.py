@@ -6,7 +6,7 @@ the shared seed, so it is never sent. ⟨P v_k, P v_l⟩ estimates ⟨v_k, v_l�
 sees who has moved in which direction for the bytes of a few numbers, or of a few bits. From the
 sketches the rule makes the graph of the rounds that follow.
 
-A rule is a small class like a method: its options, and `weights`, which makes a graph of sketches.
+A rule is a small class like a method: its options, and `graph`, which makes a graph of sketches.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, dataclass_transform
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from coterie.core.errors import InvalidInput, shown
-from coterie.core.options import Options, chosen, option, registered
-from coterie.coupling.graph import Graph
+from coterie.core.options import Options, by_name, chosen, option, registered
+from coterie.coupling.graph import Graph, from_edges
 
 RULES: dict[str, type[GraphRule]] = {}
 ROWS = 1024
@@ -128,6 +127,49 @@ class GraphRule(Options):
         return math.ceil(self.numbers(message) * self.bits / 8)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Neighbourly(GraphRule):
+    """Shared by rules that keep few neighbours of each client."""
+
+    neighbours: int = option(
+        20, "others that each client looks at (all, where there are fewer)", symbol="k", low=1
+    )
+    crowd: float = option(
+        3.0, "nobody has more than this many times `neighbours` neighbours", low=1, static=True
+    )
+
+    def most(self, clients: int) -> int:
+        return min(clients - 1, int(self.crowd * self.neighbours))
+
+    def strongest(
+        self, low: NDArray[Any], high: NDArray[Any], weights: NDArray[Any], clients: int
+    ) -> Graph:
+        """A graph of these edges, without those that are too many for one of their ends."""
+        kept = ranks(low, high, weights) < self.most(clients)
+        return from_edges(clients, low[kept], high[kept], weights[kept], NAME)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Scaled(Neighbourly):
+    """Shared by rules whose weights differ; only their proportions count."""
+
+    total: float = option(9.0, "what a client's weights add up to, on average", above=0)
+
+    def scaled(self, weights: NDArray[Any], known: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """Weights of edges, so that a known client's add up to `total` on average."""
+        sum_ = float(weights.sum())
+        scale = self.weight * self.total * int(known.sum()) / (2 * sum_) if sum_ else 1.0
+        return np.asarray(scale * weights)
+
+    def newcomer(self, cosines: NDArray[Any]) -> NDArray[np.float64]:
+        """Its `neighbours` nearest, alike, adding up to `total`."""
+        best = top(cosines[None], self.neighbours)[0]
+        best = best[np.isfinite(cosines[best])]
+        out = np.zeros(len(cosines))
+        out[best] = self.weight * self.total / max(1, len(best))
+        return out
+
+
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def rule(name: str, title: str, paper: str = "") -> Callable[[type[Any]], type[Any]]:
     """Register a rule under a name."""
@@ -151,16 +193,7 @@ def learn_graph(rule: str = "kin", **options: Any) -> GraphRule:
 
 def read_rule(field: str, value: Any) -> GraphRule:
     """An option `rule` from what was given: a name, or a table of a name and options."""
-    if isinstance(value, dict):
-        options = dict(value)
-        name = options.pop("name", None)
-        if name is None:
-            raise InvalidInput(
-                f"{field} is {shown(value)}, but must have a name beside its options."
-            )
-        value = chosen(RULES, f"{field},", name, options)
-    elif isinstance(value, str):
-        value = chosen(RULES, f"{field},", value, None)
+    value = by_name(RULES, field, value)
     if not isinstance(value, GraphRule):
         raise InvalidInput(
             f"{field} is {shown(value)}, but must be a name or a table of a name and options."
@@ -177,8 +210,9 @@ def top(values: NDArray[Any], count: int) -> NDArray[np.int64]:
 
 
 def candidates(evidence: Evidence, count: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """For every known client the `count` others with the largest cosines: clients, others and
-    cosines, flat. Rows are compared in groups, so that N² numbers are never held.
+    """The pairs of which one is among the `count` others with the largest cosines of the other:
+    the smaller and the larger number, and the cosine, every pair once. Rows are compared in groups,
+    so that N² numbers are never held.
     """
     whose, others, values = [], [], []
     ids = np.flatnonzero(evidence.known)
@@ -191,19 +225,16 @@ def candidates(evidence: Evidence, count: int) -> tuple[NDArray[Any], NDArray[An
         others.append(ids[best].reshape(-1))
         values.append(np.take_along_axis(cosines, best, 1).reshape(-1))
     flat = lambda parts, kind: np.concatenate(parts) if parts else np.zeros(0, kind)
-    return flat(whose, np.int64), flat(others, np.int64), flat(values, np.float64)
+    one, other = flat(whose, np.int64), flat(others, np.int64)
+    low, high = np.minimum(one, other), np.maximum(one, other)
+    _, first = np.unique(low * evidence.clients + high, return_index=True)
+    return low[first], high[first], flat(values, np.float64)[first]
 
 
 def empty(clients: int) -> Graph:
     """The graph before anybody is known."""
-    return Graph(sp.csr_array((clients, clients)), NAME)
-
-
-def of_edges(low: NDArray[Any], high: NDArray[Any], weights: NDArray[Any], clients: int) -> Graph:
-    """A graph from edges, each given once."""
-    ends = np.concatenate([low, high]), np.concatenate([high, low])
-    both = np.concatenate([weights, weights])
-    return Graph(sp.csr_array(sp.coo_array((both, ends), shape=(clients, clients))), NAME)
+    nobody = np.zeros(0, np.int64)
+    return from_edges(clients, nobody, nobody, 1.0, NAME)
 
 
 def ranks(low: NDArray[Any], high: NDArray[Any], strength: NDArray[Any]) -> NDArray[np.int64]:

@@ -12,16 +12,7 @@ from scipy.optimize import minimize
 from coterie.core.options import option
 from coterie.core.search import LogRange
 from coterie.coupling.graph import Graph
-from coterie.coupling.learnt.base import (
-    Evidence,
-    GraphRule,
-    candidates,
-    empty,
-    of_edges,
-    ranks,
-    rule,
-    top,
-)
+from coterie.coupling.learnt.base import Evidence, Scaled, candidates, empty, rule
 
 DELTA = 1e-3
 """Keeps the logarithm finite where a client has no neighbours."""
@@ -35,7 +26,7 @@ DELTA = 1e-3
         " and Collaboration Graphs, AISTATS 2020"
     ),
 )
-class Dada(GraphRule):
+class Dada(Scaled):
     """Sparse weights that tie clients with near models: the graph step of Dada's alternating
     minimisation. The model steps are those of the method that uses the graph.
 
@@ -58,40 +49,18 @@ class Dada(GraphRule):
     beta: float = option(
         1.0, "how evenly weights are spread", symbol="β", above=0, search=LogRange(0.01, 100)
     )
-    total: float = option(9.0, "what a client's weights add up to, on average", above=0)
-    neighbours: int = option(20, "candidates of each client", low=1)
-    crowd: float = option(
-        3.0, "nobody has more than this many times `neighbours` neighbours", low=1, static=True
-    )
-
-    def most(self, clients: int) -> int:
-        return min(clients - 1, int(self.crowd * self.neighbours))
 
     def graph(self, evidence: Evidence) -> Graph:
         n = evidence.clients
-        whose, others, _ = candidates(evidence, self.neighbours)
-        low, high = np.minimum(whose, others), np.maximum(whose, others)
-        _, first = np.unique(low * n + high, return_index=True)
-        low, high = low[first], high[first]
+        low, high, _ = candidates(evidence, self.neighbours)
         if not len(low):
             return empty(n)
         difference = evidence.sketches[low] - evidence.sketches[high]
         z = np.sum(difference**2, axis=1)
         a = solve(low, high, z / max(float(z.mean()), 1e-300), n, self.beta)
-        a[a < 1e-3 * a.max()] = 0.0  # what is within the solver's accuracy of nothing
-        a *= self.weight * self.total * int(evidence.known.sum()) / (2 * a.sum())
-        kept = a > 0
-        low, high, a = low[kept], high[kept], a[kept]
-        kept = ranks(low, high, a) < self.most(n)
-        return of_edges(low[kept], high[kept], a[kept], n)
-
-    def newcomer(self, cosines: NDArray[Any]) -> NDArray[np.float64]:
-        """Its `neighbours` nearest, alike, adding up to `total`."""
-        best = top(cosines[None], self.neighbours)[0]
-        best = best[np.isfinite(cosines[best])]
-        out = np.zeros(len(cosines))
-        out[best] = self.weight * self.total / max(1, len(best))
-        return out
+        there = a >= 1e-3 * a.max()  # the rest is within the solver's accuracy of nothing
+        a = self.scaled(a[there], evidence.known)
+        return self.strongest(low[there], high[there], a, n)
 
 
 def solve(

@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.core.options import option
-from coterie.coupling.graph import Graph
+from coterie.coupling.graph import Graph, from_edges
 from coterie.coupling.learnt.base import (
+    NAME,
     Evidence,
-    GraphRule,
+    Neighbourly,
     candidates,
-    of_edges,
     ranks,
     rule,
     top,
@@ -21,7 +21,7 @@ from coterie.coupling.learnt.base import (
 
 
 @rule("kin", title="Kin")
-class Kin(GraphRule):
+class Kin(Neighbourly):
     """Each client is joined to the k others whose models have moved in the most similar directions,
     by the cosines of their sketches. A tie of either makes an edge.
 
@@ -41,25 +41,17 @@ class Kin(GraphRule):
     `most` neighbours (an edge must be among the `most` best of both its ends).
     """
 
-    neighbours: int = option(9, "others that each client chooses", symbol="k", low=1)
-    least: float = option(-1.0, "cosine that kin must have", symbol="c", low=-1, high=1)
-    crowd: float = option(
-        3.0, "nobody has more than this many times `neighbours` neighbours", low=1, static=True
+    neighbours: int = option(
+        9, "others that each client chooses (all, where there are fewer)", symbol="k", low=1
     )
-
-    def most(self, clients: int) -> int:
-        return min(clients - 1, int(self.crowd * self.neighbours))
+    least: float = option(-1.0, "cosine that kin must have", symbol="c", low=-1, high=1)
 
     def graph(self, evidence: Evidence) -> Graph:
-        whose, others, cosines = candidates(evidence, self.neighbours)
-        there = cosines >= self.least
-        low = np.minimum(whose, others)[there]
-        high = np.maximum(whose, others)[there]
-        n = evidence.clients
-        _, first = np.unique(low * n + high, return_index=True)
-        low, high, strength = low[first], high[first], cosines[there][first]
-        kept = ranks(low, high, strength) < self.most(n)
-        return of_edges(low[kept], high[kept], np.full(int(kept.sum()), self.weight), n)
+        low, high, cosines = candidates(evidence, self.neighbours)
+        near = cosines >= self.least
+        low, high = low[near], high[near]
+        kept = ranks(low, high, cosines[near]) < self.most(evidence.clients)
+        return from_edges(evidence.clients, low[kept], high[kept], self.weight, NAME)
 
     def newcomer(self, cosines: NDArray[Any]) -> NDArray[np.float64]:
         best = top(cosines[None], self.neighbours)[0]

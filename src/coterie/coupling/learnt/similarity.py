@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,50 +9,32 @@ from coterie.core.errors import InvalidInput
 from coterie.core.options import option
 from coterie.core.search import LogRange
 from coterie.coupling.graph import Graph
-from coterie.coupling.learnt.base import Evidence, GraphRule, of_edges, ranks, rule, top
+from coterie.coupling.learnt.base import Evidence, Scaled, rule, top
 
 MOST_CLIENTS = 5000
 """These rules compare everybody with everybody, in N² numbers."""
 
 
-def strongest(weights: NDArray[Any], rule_: Any, known: NDArray[np.bool_]) -> Graph:
-    """A graph of each client's strongest ties, of a symmetric table of weights that are scaled to
-    add up to `total` on average.
-    """
-    n = len(weights)
-    weights = np.where(known[:, None] & known[None], weights, 0.0)
-    np.fill_diagonal(weights, 0.0)
-    kept = np.zeros((n, n), bool)
-    np.put_along_axis(kept, top(weights, rule_.neighbours), values=True, axis=1)
-    low, high = np.nonzero(np.triu((kept | kept.T) & (weights > 0), 1))
-    a = weights[low, high]
-    there = ranks(low, high, a) < rule_.most(n)
-    low, high, a = low[there], high[there], a[there]
-    scale = rule_.weight * rule_.total * int(known.sum()) / (2 * a.sum()) if len(a) else 1.0
-    return of_edges(low, high, scale * a, n)
+class Compared(Scaled):
+    """Shared by rules that give every pair a weight and keep each client's strongest."""
 
+    def pairs(self, evidence: Evidence) -> NDArray[np.float64]:
+        """A weight for every pair, symmetric."""
+        raise NotImplementedError
 
-class _Compared(GraphRule):
-    """Shared by rules that give every pair a weight and keep the strongest."""
-
-    def most(self, clients: int) -> int:
-        return min(clients - 1, int(self.crowd * self.neighbours))  # type: ignore[attr-defined]
-
-    def check(self, evidence: Evidence) -> None:
-        if evidence.clients > MOST_CLIENTS:
+    def graph(self, evidence: Evidence) -> Graph:
+        n, known = evidence.clients, evidence.known
+        if n > MOST_CLIENTS:
             raise InvalidInput(
                 f"the rule {self.name!r} compares everybody with everybody and is for at most"
-                f' {MOST_CLIENTS} clients, but there are {evidence.clients}; take "kin".'
+                f' {MOST_CLIENTS} clients, but there are {n}; take "kin".'
             )
-
-    def newcomer(self, cosines: NDArray[Any]) -> NDArray[np.float64]:
-        """Its `neighbours` nearest, alike, adding up to `total`."""
-        me: Any = self
-        best = top(cosines[None], me.neighbours)[0]
-        best = best[np.isfinite(cosines[best])]
-        out = np.zeros(len(cosines))
-        out[best] = self.weight * me.total / max(1, len(best))
-        return out
+        weights = np.where(known[:, None] & known[None], self.pairs(evidence), 0.0)
+        np.fill_diagonal(weights, 0.0)
+        kept = np.zeros((n, n), bool)
+        np.put_along_axis(kept, top(weights, self.neighbours), values=True, axis=1)
+        low, high = np.nonzero(np.triu((kept | kept.T) & (weights > 0), 1))
+        return self.strongest(low, high, self.scaled(weights[low, high], known), n)
 
 
 @rule(
@@ -62,7 +42,7 @@ class _Compared(GraphRule):
     title="FedAMP's weights",
     paper="Huang et al., Personalized Cross-Silo Federated Learning on Non-IID Data, AAAI 2021",
 )
-class Attention(_Compared):
+class Attention(Compared):
     """Whose model is near counts much: FedAMP's weights, as a graph.
 
     a_kl ∝ A'(d_kl) = exp(−d_kl/σ)/σ,  d_kl = ‖v_k − v_l‖² over its mean
@@ -84,17 +64,11 @@ class Attention(_Compared):
         above=0,
         search=LogRange(0.03, 3),
     )
-    total: float = option(9.0, "what a client's weights add up to, on average", above=0)
-    neighbours: int = option(20, "ties of each client that are kept", low=1)
-    crowd: float = option(
-        3.0, "nobody has more than this many times `neighbours` neighbours", low=1, static=True
-    )
 
-    def graph(self, evidence: Evidence) -> Graph:
-        self.check(evidence)
+    def pairs(self, evidence: Evidence) -> NDArray[np.float64]:
         d = evidence.squared_distances()
         d = d / max(float(d[np.ix_(evidence.known, evidence.known)].mean()), 1e-300)
-        return strongest(np.exp(-(d - d.min()) / self.sigma), self, evidence.known)
+        return np.asarray(np.exp(-(d - d.min()) / self.sigma))
 
 
 @rule(
@@ -104,7 +78,7 @@ class Attention(_Compared):
         "Ye et al., Personalized Federated Learning with Inferred Collaboration Graphs, ICML 2023"
     ),
 )
-class Simplex(_Compared):
+class Simplex(Compared):
     """pFedGraph's weights, as a graph: a point on the simplex for every client, near to all alike
     and moved towards those whose models are alike.
 
@@ -125,19 +99,13 @@ class Simplex(_Compared):
     alpha: float = option(
         0.3, "how much likeness counts", symbol="α", low=0, search=LogRange(0.03, 3)
     )
-    total: float = option(9.0, "what a client's weights add up to, on average", above=0)
-    neighbours: int = option(20, "ties of each client that are kept", low=1)
-    crowd: float = option(
-        3.0, "nobody has more than this many times `neighbours` neighbours", low=1, static=True
-    )
 
-    def graph(self, evidence: Evidence) -> Graph:
+    def pairs(self, evidence: Evidence) -> NDArray[np.float64]:
         from coterie.coupling.learnt.simplex import weights
 
-        self.check(evidence)
         cosines = evidence.cosines(evidence.sketches)
         found = np.asarray(
             weights(-cosines, evidence.known, sizes=np.ones(evidence.clients), alpha=self.alpha),
             float,
         )
-        return strongest(found + found.T, self, evidence.known)
+        return np.asarray(found + found.T)
