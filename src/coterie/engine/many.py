@@ -21,6 +21,7 @@ from coterie.coupling.learnt import GraphRule
 from coterie.data.federation import Federation
 from coterie.engine.arguments import as_list, as_seeds, judged_by
 from coterie.engine.keeper import Keeper
+from coterie.engine.pace import ready
 from coterie.engine.rounds import rounds_block
 from coterie.engine.setting import Log, Setting, Spec, State
 from coterie.engine.side_by_side import side_by_side
@@ -172,7 +173,13 @@ class Many:
         """So many rounds of all runs that are left, at most as many as there are to go."""
         target = min(self.t + rounds, self.training.rounds)
         while self.t < target and self.members:
-            step = min(self._learn(target - self.t), self.stack.length)
+            idle, step = ready(self.sims[0].pace, self.t, self._learn(target - self.t))
+            if idle:
+                self.t += idle
+                for m in self.members:
+                    self.sims[m].t = self.t
+                continue
+            step = min(step, self.stack.length)
             with self.sims[0].precision():
                 self.state, logs = compiled_mapped_block(
                     spec=self.spec,

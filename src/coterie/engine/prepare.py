@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.adversary import Attack, Threat, draw_malicious
+from coterie.channel.codec import size_of
 from coterie.core.errors import InvalidInput
 from coterie.core.typing import Array, Scalar
 from coterie.coupling.graph import Graph
@@ -75,6 +76,12 @@ def data_of(held: DeviceSplit, l2: Scalar, batch_schedule: Any, *, pooled: bool 
         rows = jnp.sum(size, dtype=size.dtype)
         start, size = jnp.zeros_like(start), jnp.full_like(size, rows)
     return Data(held.x, held.y, start, size, l2, batch_schedule)
+
+
+def data_bytes(fed: Federation, options: Training) -> NDArray[np.int64]:
+    """What each client's training data takes, in the precision of the run."""
+    row = size_of((fed.train.x[:1].astype(options.precision), fed.train.y[:1]))
+    return np.asarray(fed.train.sizes * row)
 
 
 def malicious(attack: Attack | None, fed: Federation, seed: int) -> NDArray[np.bool_]:

@@ -57,7 +57,11 @@ class Reference(Slow):
     def advance(self, rounds: int) -> int:
         """Run one round, whatever is asked for. Raises Diverged."""
         with self.precision():
-            if self.pooled:
+            if self.rule is not None and self.rule.due(self.t):
+                self._learn()
+            if self.t in self.rests:
+                pass
+            elif self.pooled:
                 self._pooled_round()
             elif isinstance(self.method, StarMethod):
                 self._star_round()
@@ -201,8 +205,6 @@ class Reference(Slow):
     def _graph_round(self) -> None:
         method, t, sampled = self.method, self.t, self.sampled()
         messages, gradients, up = {}, {}, {}
-        if self.rule is not None and self.rule.due(t):
-            self._learn()
         alone = self.rule is not None and t < self.rule.after
         for k in sampled:
             step = self._local(k, ())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +13,9 @@ from coterie.core.errors import InvalidInput
 from coterie.data.federation import Federation
 from coterie.engine.evaluate import Scores
 from coterie.engine.training import Training
+
+Absent = Callable[[int, int, NDArray[Any]], NDArray[np.bool_]]
+"""Of a seed, a round and the clients that were sampled: for every client whether it is gone."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,6 +30,13 @@ class Roll:
     def call(cls, federation: Federation, training: Training) -> Roll:
         """The roll of a run."""
         return cls(federation, *training.hold_out(federation))
+
+    def dropped(
+        self, absent: Absent, at: tuple[int, int], cohort: NDArray[Any], *, all_train: bool
+    ) -> NDArray[np.bool_] | None:
+        """Who of those that train drops out; None: nobody. `at` are seed and round."""
+        gone = absent(*at, self.members[cohort])[self.members]
+        return gone if gone[slice(None) if all_train else cohort].any() else None
 
     def index_of(self, client: int) -> int:
         """A client's index among those that train."""

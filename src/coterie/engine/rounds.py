@@ -68,6 +68,17 @@ def clients(now: Round, turn: Callable[..., PyTree], who: Who, rows: ClientState
     return jax.tree.map(lambda leaf: leaf[back], out)
 
 
+def blown_up(log: Log) -> Any:
+    """For every client of a round whether it is not finite any more; None: all is well.
+
+    Those whose own work went wrong come first: only when all was well before mixing is it said whom
+    the mixing broke.
+    """
+    if log.finite.all() and log.finite_after.all() and log.hub_finite:
+        return None
+    return ~log.finite if not log.finite.all() else ~log.finite_after
+
+
 def round_cohort(spec: Spec, seed: Scalar, t: Scalar) -> Array:
     """The clients sampled in round t, sorted."""
     if spec.cohort == spec.clients:

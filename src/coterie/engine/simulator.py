@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -46,8 +46,15 @@ from coterie.engine.evaluate import Scores, evaluate
 from coterie.engine.exchange import exchange_of
 from coterie.engine.exchange.base import Accounts
 from coterie.engine.kinship import Kinship
-from coterie.engine.roll import Roll
-from coterie.engine.rounds import compiled_block, compiled_cohort, compiled_round, stale_neighbours
+from coterie.engine.pace import pace_of, paced, ready
+from coterie.engine.roll import Absent, Roll
+from coterie.engine.rounds import (
+    blown_up,
+    compiled_block,
+    compiled_cohort,
+    compiled_round,
+    stale_neighbours,
+)
 from coterie.engine.setting import ClientState, Log, Round, Setting, State, Who
 from coterie.engine.snapshot import Saved, Snapshot, restore, saved
 from coterie.engine.store import DeviceStore, make_store
@@ -61,9 +68,6 @@ from coterie.models.build import build_model
 
 BLOCK = 50
 """Rounds that one call of the compiled program may run at most."""
-
-Absent = Callable[[int, int, NDArray[Any]], NDArray[np.bool_]]
-"""Of a seed, a round and the clients that were sampled: for every client whether it is gone."""
 
 
 class Simulator:
@@ -112,6 +116,8 @@ class Simulator:
         self.absent = absent if self.exchange.sends and not peers else None
         self.graph: Graph | None = None
         self.kinship: Kinship | None = None
+        alone = graph.after if isinstance(graph, GraphRule) else 0
+        self.pace = pace_of(asked, training.rounds, alone if isinstance(asked, GraphMethod) else 0)
         if isinstance(asked, GraphMethod):
             given = empty(n) if isinstance(graph, GraphRule) else graph
             self.graph = (complete(n) if given is None else given).check_size(n)
@@ -134,6 +140,7 @@ class Simulator:
         first = self.model.vector(role_key(self.seed, Role.INIT), fed.input_shape)
         self.template = first.map(lambda leaf: leaf.astype(dtype))
         method = asked.bind(self.template, role_key(self.seed, Role.PROJECTION), fed.shape)
+        method = paced(method, self.pace)
         self.spec = prepare.spec_of(method, self.model, fed, options, cohort)
         self.malicious = prepare.malicious(self.attack, fed, self.seed)
         l2 = jnp.asarray(self.model.l2, dtype)
@@ -149,9 +156,7 @@ class Simulator:
         self.store = make_store(options.store, fed.clients, row, path)
         self.ledger = Ledger(fed.clients)
         self.unsent = 0
-        """Messages with NaN or infinity so far, which counted as not sent (malicious clients'
-        only).
-        """
+        """Messages of malicious clients that were not finite, and counted as not sent."""
         self.dirty, self.touched = np.zeros((2, fed.clients), bool)
         """Who trained since the last checkpoint, and who ever did."""
         self.broadcasts = BroadcastAccount(fed.clients)
@@ -194,6 +199,10 @@ class Simulator:
         with self.precision():
             if self.kinship is not None:
                 rounds = self.kinship.before(self, rounds)
+            idle, rounds = ready(self.pace, self.t, rounds)
+            if idle:
+                self.t += idle
+                return idle
             gone = self._gone()
             if not self.store.blocks or gone is not None:
                 self._account(self._round(gone), 1)
@@ -201,8 +210,7 @@ class Simulator:
             if self.absent is not None:
                 rounds = 1
             fit = max(1, int(1.0 / self._seconds_per_round)) if self._seconds_per_round else 1
-            count = min(rounds, BLOCK, fit)
-            begun = time.perf_counter()
+            count, begun = min(rounds, BLOCK, fit), time.perf_counter()
             logs = self._block(count)
             spent = (time.perf_counter() - begun) / count
             self._seconds_per_round = spent if self.t else 0.0  # the first call compiles
@@ -235,9 +243,8 @@ class Simulator:
         """Who of those that would train drops out of this round; None: nobody."""
         if self.absent is None:
             return None
-        cohort = self.cohort(self.t)
-        gone = self.absent(self.seed, self.t, self.members[cohort])[self.members]
-        return gone if gone[slice(None) if self.method.trains_all else cohort].any() else None
+        at, all_train = (self.seed, self.t), self.method.trains_all
+        return self.roll.dropped(self.absent, at, self.cohort(self.t), all_train=all_train)
 
     def _round(self, gone: NDArray[np.bool_] | None) -> Log:
         """One round on the rows that it needs, and no others."""
@@ -285,12 +292,8 @@ class Simulator:
         """Bill the rounds of a block and look for clients that blew up."""
         for i in range(count):
             log: Log = jax.tree.map(lambda leaf: leaf[i], logs)  # noqa: B023
-            if not (log.finite.all() and log.finite_after.all() and log.hub_finite):
-                # Those whose own work went wrong come first; only when all was well before mixing
-                # do we name whom the mixing broke.
-                wrong = ~log.finite if not log.finite.all() else ~log.finite_after
-                pooled = self.pooled
-                bad = [] if pooled else self.members[log.ids[wrong]].tolist()
+            if (wrong := blown_up(log)) is not None:
+                bad = [] if self.pooled else self.members[log.ids[wrong]].tolist()
                 broken = [str(c) for c in self.conditions() if not c.holds]
                 self.t += 1
                 raise Diverged(self.method.title, self.t, bad, broken)
@@ -307,16 +310,14 @@ class Simulator:
     @cached_property
     def accounts(self) -> Accounts:
         """What bills need to know."""
-        link, graph, train = self.hub_state.link, self.graph, self.federation.train
-        whole = 0 if link == () else size_of((link.public.copy, link.public.shared)) + HEADER
-        row = size_of((train.x[:1].astype(self.training.precision), train.y[:1]))
+        link, graph = self.hub_state.link, self.graph
         return Accounts(
             self.broadcasts,
-            whole,
+            0 if link == () else size_of((link.public.copy, link.public.shared)) + HEADER,
             graph.degrees if graph is not None else None,
             (graph.weights > 0).astype(np.int64) if graph is not None else None,
             self.cohort,
-            train.sizes * row,
+            prepare.data_bytes(self.federation, self.training),
         )
 
     def forget_accounts(self) -> None:
@@ -341,9 +342,9 @@ class Simulator:
 
     def evaluate(self) -> Snapshot:
         """All clients, all views, on validation and test."""
-        here, at_once = (self.now(), self.hub_state, self.store), self.training.eval_at_once
+        here, most = (self.now(), self.hub_state, self.store), self.training.eval_at_once
         with self.precision():
-            score = lambda held: evaluate(*here, held, at_once, metric=self.metric)
+            score = lambda held: evaluate(*here, held, most, metric=self.metric)
             scores = {name: score(held) for name, held in self.splits.items()}
         if self.malicious.any():  # what malicious clients reach is nobody's concern
             blank = lambda found: Scores(*(np.where(self.malicious, np.nan, a) for a in found))

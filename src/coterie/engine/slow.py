@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -160,7 +161,7 @@ class Slow:
         self.template = init.map(lambda leaf: leaf.astype(self.dtype))
         key = role_key(self.seed, Role.PROJECTION)
         bound: Any = asked.bind(self.template, key, fed.shape)
-        self.method = bound
+        self.method = self._paced(bound)
         self.pooled = isinstance(asked, PooledMethod)
         batch = options.batch_size
         if self.pooled:
@@ -225,6 +226,25 @@ class Slow:
             l2=self.l2 + self.method.l2,
             batch_schedule=self.training.batch_schedule,
         )
+
+    def _paced(self, bound: Any) -> Any:
+        """The bound method, which knows how many rounds' work it does in each; `rests` are the
+        rounds without work.
+        """
+        rounds, wait, since = self.training.rounds, bound.exchange_every, 0
+        self.rests: set[int] = set()
+        done = np.zeros(rounds, np.int32)
+        for t in range(rounds):
+            since += 1
+            if self.rule is not None and isinstance(bound, GraphMethod) and t < self.rule.after:
+                done[t], since = 1, 0
+            elif since >= wait or t == rounds - 1:
+                done[t], since, wait = since, 0, wait * bound.exchange_growth
+            else:
+                self.rests.add(t)
+        for t in reversed(range(rounds - 1)):
+            done[t] = done[t] or done[t + 1]
+        return dataclasses.replace(bound, spans=jnp.asarray(done)) if self.rests else bound
 
     def sampled(self) -> list[int]:
         """The clients of this round's cohort."""

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, TypeVar, dataclass_transform
 
 from coterie.core.declared import Declared
-from coterie.core.options import Options, chosen, option, registered
+from coterie.core.options import Options, chosen, hidden, option, registered
 from coterie.core.search import LogRange
 from coterie.core.vector import Vector
 from coterie.data.shape import ProblemShape
@@ -77,8 +77,8 @@ class Method(Options):
     """A method's hyper-parameters (floats are traced, loop lengths are static) and its
     functions.
 
-    `l2` is the one option that all methods have: it belongs to the problem, but each method must be
-    tuned with a penalty of its own, Local included.
+    Options that all methods have: `l2`, which belongs to the problem, but each method must be tuned
+    with a penalty of its own, Local included; and when to talk.
     """
 
     title: ClassVar[str] = ""
@@ -89,6 +89,8 @@ class Method(Options):
     """True when messages must arrive as they were sent: no channel may cut anything off."""
     strength: ClassVar[str] = ""
     """The option that couples the clients: 0 gives Local."""
+    talks: ClassVar[bool] = False
+    """True when clients exchange messages."""
 
     l2: float = option(
         0.0,
@@ -97,12 +99,46 @@ class Method(Options):
         low=0,
         search=LogRange(1e-4, 1.0),
     )
+    exchange_every: int = option(
+        1,
+        "talk after the local work of so many rounds, which is then done at once: as many gradient"
+        " steps, fewer messages",
+        low=1,
+    )
+    exchange_growth: int = option(
+        1,
+        "after every exchange the time to the next is so many times as long: often at first, rarely"
+        " later",
+        low=1,
+    )
+    spans: Any = hidden()
+    """For every round how many rounds' work is done in it (engine/pace.py); None: one."""
 
     @classmethod
     def public(cls) -> dict[str, Declared]:
         """The options, those that all methods have at the end."""
-        found = super().public()
-        return {k: d for k, d in found.items() if k != "l2"} | {"l2": found["l2"]}
+        found, common = super().public(), ("l2", "exchange_every", "exchange_growth")
+        own = {k: d for k, d in found.items() if k not in common}
+        return own | {k: found[k] for k in common}
+
+    def unused(self) -> dict[str, str]:
+        if self.talks:
+            return {}
+        return dict.fromkeys(("exchange_every", "exchange_growth"), f"{self.name} sends nothing")
+
+    @property
+    def rests(self) -> bool:
+        """Whether there are rounds in which nothing happens."""
+        return self.exchange_every > 1 or self.exchange_growth > 1
+
+    def span(self, t: Any) -> Any:
+        """How many rounds' work is done in round t."""
+        return 1 if self.spans is None else self.spans[t]
+
+    @property
+    def longest(self) -> int:
+        """The most that is done in a round; of a method whose numbers are known."""
+        return 1 if self.spans is None else int(max(self.spans))
 
     def bind(self, template: Vector, key: Any, shape: ProblemShape) -> Method:
         """A copy that holds what all participants draw from the shared seed (a projection) or know

@@ -85,7 +85,7 @@ class Ditto(FedAvg):
     def local(self, received: Vector, state: DittoState, objective: Objective) -> Step:
         t = objective.t
         w, shared = self.descend(received, state.shared, objective)
-        steps = self.P * objective.steps_per_epoch if self.local_epochs else self.P
+        steps = self.counted(self.P, objective)
         gradient = held(received, at(self.lam, t), objective)
         x, personal = self.descend(
             state.x, state.personal, objective, gradient, lr=at(self.personal_lr, t), last=steps

@@ -101,7 +101,8 @@ class FedALA(FedAvg):
         """The steps on W_k in a round, and how many mini-batches they go through."""
         whole = objective.steps_per_epoch
         batches = jnp.clip(jnp.ceil(self.share * whole - 1e-4).astype(jnp.int32), 1, whole)
-        return self.weight_steps * (batches if self.local_epochs else 1), batches
+        steps = self.weight_steps * self.span(objective.t)
+        return steps * (batches if self.local_epochs else 1), batches
 
     def begin(
         self, received: Vector, state: FedALAState, objective: Objective

@@ -109,8 +109,8 @@ class FedRep(SplitModel):
 
     def local(self, received: Vector, state: Any, objective: Objective) -> Step:
         head_lr = at(self.lr if self.head_lr is None else self.head_lr, objective.t)
-        unit = objective.steps_per_epoch if self.local_epochs else 1
-        first, total = self.head_steps * unit, (self.head_steps + self.R) * unit
+        first = self.counted(self.head_steps, objective)
+        total = self.counted(self.head_steps + self.R, objective)
 
         def along_head(head: Vector, i: Any) -> Vector:
             return like(head, objective.gradient(join(received, head), objective.batch(i)))

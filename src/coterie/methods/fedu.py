@@ -41,7 +41,8 @@ class Laplacian(GraphMethod, LocalSGD):
     )
     mix_lr: Number | None = option(
         None,
-        "step of the mixing; nothing: μR as in the paper, R as given in steps or epochs",
+        "step of the mixing for a round's work; nothing: μR as in the paper, R as given in steps or"
+        " epochs",
         symbol="μ̃",
         above=0,
     )
@@ -49,7 +50,7 @@ class Laplacian(GraphMethod, LocalSGD):
     implicit: bool = option(
         False,
         "mix by an implicit step, (x + s Σ a m)/(1 + s Σ a) with s = μ̃ η, which is stable however"
-        " large s is: for few exchanges with much local work between",
+        " large s is: for few exchanges with much local work between (exchange_every)",
     )
     mixing: str = option(
         "sum",
@@ -80,7 +81,7 @@ class Laplacian(GraphMethod, LocalSGD):
     def mixing_step(self, t: Any) -> Any:
         """μ̃ η."""
         step = at(self.lr, t) * self.R if self.mix_lr is None else at(self.mix_lr, t)
-        return step * at(self.eta, t)
+        return step * at(self.eta, t) * self.span(t)
 
     def client_init(self, template: Vector) -> Trained:
         return Trained(template, self.opened(template))
@@ -148,7 +149,7 @@ class Laplacian(GraphMethod, LocalSGD):
             text = "‖P‖² (stability of the implicit mixing step)"
             return [Condition(text, self.stiffness(template), 2.0)]
         step = rate(self.lr) * self.R if self.mix_lr is None else rate(self.mix_lr)
-        value = step * rate(self.eta) * laplacian_norm * self.stiffness(template)
+        value = step * rate(self.eta) * laplacian_norm * self.stiffness(template) * self.longest
         return [Condition("μ̃·η·‖L‖ (stability of the mixing step, μ̃ = lr·R)", value, 2.0)]
 
 

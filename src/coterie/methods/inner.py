@@ -41,7 +41,7 @@ def descend(
     return x, count
 
 
-def rounds(step: Callable[[Any, Any], tuple[Any, Any]], state: Any, count: int) -> tuple[Any, Any]:
+def rounds(step: Callable[[Any, Any], tuple[Any, Any]], state: Any, count: Any) -> tuple[Any, Any]:
     """Run `step(state, r)` for r = 0 … count−1 and add up the gradients it reports."""
 
     def body(carry: tuple[Any, Any], r: Any) -> tuple[tuple[Any, Any], None]:
@@ -49,7 +49,11 @@ def rounds(step: Callable[[Any, Any], tuple[Any, Any]], state: Any, count: int) 
         state, gradients = step(state, r)
         return (state, total + gradients), None
 
-    (state, total), _ = lax.scan(body, (state, jnp.int32(0)), jnp.arange(count))
+    begin = (state, jnp.int32(0))
+    if not isinstance(count, int):
+        found: tuple[Any, Any] = lax.fori_loop(0, count, lambda r, carry: body(carry, r)[0], begin)
+        return found
+    (state, total), _ = lax.scan(body, begin, jnp.arange(count))
     return state, total
 
 

@@ -101,9 +101,7 @@ class L2GD(Averaging, LocalSGD):
         if self.coin:
             # Tails before the first head: ⌊log U / log(1 − p)⌋, with 1 − p = R/(R + 1).
             u = jax.random.uniform(jax.random.fold_in(self.key, objective.t), minval=1e-9)
-            steps = jnp.floor(
-                jnp.log(u) / jnp.log(self.local_steps / (self.local_steps + 1.0))
-            ).astype(jnp.int32)
+            steps = jnp.floor(jnp.log(u) / jnp.log(steps / (steps + 1.0))).astype(jnp.int32)
         begin = self.pulled(state.x, received, objective)
         trained = Trained(*self.descend(begin, state.optimizer, objective, last=steps))
         return Step(trained.x, trained, steps)
@@ -112,5 +110,5 @@ class L2GD(Averaging, LocalSGD):
         return {"personal": self.pulled(state.x, received, objective)}
 
     def conditions(self, template: Vector, laplacian_norm: float) -> list[Condition]:
-        value = rate(self.lr) * self.R * rate(self.lam)
+        value = rate(self.lr) * self.R * self.longest * rate(self.lam)
         return [Condition("lr·R·λ (stability of the pull to the mean)", value, 2.0)]

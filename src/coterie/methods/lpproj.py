@@ -72,7 +72,8 @@ class LpProjBase(Subspace, Averaging):
             w = w + lr * lam * penalty.gradient(self.difference(x, w, self.p), self.p)
             return (w, x), gradients
 
-        (w, x), gradients = inner.rounds(local_round, (received, state), self.local_rounds)
+        count = self.local_rounds * self.span(objective.t)
+        (w, x), gradients = inner.rounds(local_round, (received, state), count)
         return Step(w, x, gradients)
 
     def models(self, received: Any, state: Vector, objective: Objective) -> dict[str, Vector]:
@@ -90,11 +91,11 @@ class LpProjBase(Subspace, Averaging):
             return []
         lam = rate(self.lam)
         stiff = rate(self.personal_lr) * lam * self.squared_norm_of_p(template)
-        outer = rate(self.lr) * lam
+        outer, R = rate(self.lr) * lam, self.local_rounds * self.longest
         return [
             Condition("personal_lr·λ·‖P‖² (stability of the inner steps)", stiff, 2.0),
             Condition("lr·λ (stability of the steps of w̃)", outer, 2.0),
-            *([] if self.server_optimizer else [hub_gain(self.beta, outer, self.local_rounds)]),
+            *([] if self.server_optimizer else [hub_gain(self.beta, outer, R)]),
         ]
 
 

@@ -142,6 +142,14 @@ class Mocha(StarMethod):
     sizes: Any = hidden()
     given: Any = hidden()
 
+    def validate(self) -> None:
+        super().validate()
+        if self.exchange_growth > 1:
+            raise InvalidInput(
+                f"mocha.exchange_growth is {self.exchange_growth}, but must be 1: how many passes"
+                " a round can have is part of the program."
+            )
+
     def bind(self, template: Vector, key: Any, shape: ProblemShape) -> Self:
         tree = template.tree
         shapes = {k: np.shape(v) for k, v in tree.items()} if isinstance(tree, dict) else {}
@@ -219,7 +227,7 @@ class Mocha(StarMethod):
         if objective.learner.statistics is not None:
             raise InvalidInput("mocha needs a linear model, but this one normalises by batches.")
         share, absent, order = jax.random.split(objective.private_key, 3)
-        planned = self.local_epochs * objective.size
+        planned = self.local_epochs * self.span(objective.t) * objective.size
         done = jnp.ceil(
             planned * (self.slowest + (1.0 - self.slowest) * jax.random.uniform(share)) - 1e-3
         ).astype(jnp.int32)
@@ -231,7 +239,7 @@ class Mocha(StarMethod):
             state.alpha,
             w,
             q,
-            passes=self.local_epochs,
+            passes=self.local_epochs * self.exchange_every,
             steps=steps,
             key=order,
             bias="b" in received.w.tree,

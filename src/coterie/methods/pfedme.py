@@ -138,7 +138,8 @@ class PFedMe(Averaging):
             return (w, theta), gradients
 
         start = received if self.inner_start == "received" else state.theta
-        (w, theta), gradients = inner.rounds(local_round, (received, start), self.local_rounds)
+        count = self.local_rounds * self.span(objective.t)
+        (w, theta), gradients = inner.rounds(local_round, (received, start), count)
         return Step(w, PFedMeState(theta, w if self.keep_local else None), gradients)
 
     def models(
@@ -159,8 +160,9 @@ class PFedMe(Averaging):
     def conditions(self, template: Vector, laplacian_norm: float) -> list[Condition]:
         lam = rate(self.lam)
         inner, outer = rate(self.personal_lr) * lam, rate(self.lr) * lam
+        R = self.local_rounds * self.longest
         return [
             Condition("personal_lr·λ (stability of the inner steps)", inner, 2.0),
             Condition("lr·λ (stability of the steps of w)", outer, 2.0),
-            *([] if self.server_optimizer else [hub_gain(self.beta, outer, self.local_rounds)]),
+            *([] if self.server_optimizer else [hub_gain(self.beta, outer, R)]),
         ]

@@ -88,9 +88,12 @@ class LocalSGD(Method):
         """The local steps of a client in this round; with epochs they differ from client to
         client.
         """
-        return (
-            self.local_epochs * objective.steps_per_epoch if self.local_epochs else self.local_steps
-        )
+        return self.counted(self.R, objective)
+
+    def counted(self, times: int, objective: Objective) -> Any:
+        """So many steps, or epochs, a round as the steps of this one."""
+        times = times * self.span(objective.t)
+        return times * objective.steps_per_epoch if self.local_epochs else times
 
     # -- the optimiser -----------------------------------------------------------------------------
 

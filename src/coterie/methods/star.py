@@ -28,6 +28,7 @@ class Cohort(NamedTuple):
 class StarMethod(Method):
     """hub: broadcast → clients: local → hub: merge."""
 
+    talks: ClassVar[bool] = True
     addressed: ClassVar[bool] = False
     """True when the hub tells each client something of its own."""
     begins_from_received: ClassVar[bool] = False

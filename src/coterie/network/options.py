@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.core.options import Options, option, traced_dataclass
-from coterie.engine.simulator import Absent
+from coterie.engine.roll import Absent
 
 Array = NDArray[Any]
 
