@@ -125,6 +125,58 @@ def test_the_delta_channel_both_ways_equals_one_by_one(
     alike(fast, slow)
 
 
+@pytest.mark.parametrize(
+    ("method", "through", "more"),
+    [
+        (coterie.FedU(lr=0.1, local_steps=2, eta=0.3), {"name": "plain"}, {}),
+        pytest.param(
+            coterie.FedU(lr=0.1, local_steps=2, eta=0.3),
+            {"name": "delta", "k": 4},
+            {"rounds": 8},
+            marks=pytest.mark.slow,
+        ),
+        (
+            coterie.FedAvg(lr=0.1, local_steps=2),
+            {"name": "plain", "values": "int8", "memory": "errors", "down": True},
+            {},
+        ),
+        pytest.param(
+            coterie.DFedU(lr=0.1, local_steps=2, eta=0.3),
+            {"name": "lbgm"},
+            {"cohort": None},
+            marks=pytest.mark.slow,
+        ),
+    ],
+    ids=["graph", "graph-delta", "star", "peers-lbgm"],
+)
+def test_quiet_messages_are_notes(
+    method: coterie.Method, through: dict[str, Any], more: dict[str, Any], ragged: Federation
+) -> None:
+    """Who has hardly moved sends a note, and counts with what the other end has."""
+    name = through["name"]
+    given = {k: v for k, v in through.items() if k != "name"}
+    options = {**OPTIONS, "rounds": 6, **more}
+    quiet = get_channel(name, {**given, "quiet": 0.3})
+    fast, slow = (
+        run(method, ragged, graph=ring(), channel=quiet, **options)
+        for run in (coterie.simulate, simulate_slowly)
+    )
+    alike(fast, slow)
+    always = coterie.simulate(
+        method, ragged, graph=ring(), channel=get_channel(name, given), **options
+    )
+    assert 0 < fast.ledger.up < always.ledger.up
+    assert fast.ledger.rows()[:, 2].min() <= 2 * HEADER, "a note to each neighbour"
+
+
+def test_nobody_is_quiet_who_has_moved(ragged: Federation) -> None:
+    method = coterie.FedU(lr=0.1, local_steps=2, eta=0.3)
+    run = lambda c: coterie.simulate(method, ragged, graph=ring(), channel=c, **OPTIONS)
+    np.testing.assert_allclose(
+        flat(run(get_channel("plain", {"quiet": 0.0}))), flat(run("plain")), rtol=1e-12
+    )
+
+
 def test_only_stars_have_a_choice_of_memory(ragged: Federation) -> None:
     """Neighbours go over public copies whatever `memory` says, to the bit; a star's updates do
     not.

@@ -51,6 +51,12 @@ class Channel(Options):
 
     memory: str = option("none", MEMORY_HELP, choices=MEMORIES)
     down: bool = option(False, "compress what the hub sends, too")
+    quiet: float | None = option(
+        None,
+        "send nothing but a note while no number has moved by more than this share of the largest"
+        " one, compared with what the other end has; nothing: always send",
+        low=0,
+    )
 
     @property
     def lossless(self) -> bool:

@@ -28,6 +28,7 @@ from coterie.channel.link import (
     base_of,
     copy_of,
     flat,
+    noted,
     open_link,
     receive,
     shaped,
@@ -37,6 +38,7 @@ from coterie.core.errors import CoterieError, InvalidInput
 
 _transmitted = jax.jit(transmit, static_argnames="kind")
 _received = jax.jit(receive, static_argnames="kind")
+_noted = jax.jit(noted, static_argnames="kind")
 
 
 class OutOfStep(CoterieError):
@@ -55,6 +57,8 @@ def encoded(kind: LinkKind, channel: Channel, sent: Sent) -> bytes:
     leaves = jax.tree.leaves(sent.arrived)
     if kind.passes or not leaves:
         return PlainCodec().encode(sent.arrived)
+    if sent.quiet is not None and bool(sent.quiet):
+        return _header(sent.link.public, whole=False) if kind.copies else b""
     d = sum(int(np.prod(leaf.shape)) for leaf in leaves)
     wire = channel.encode(jax.tree.map(np.asarray, sent.payload), d, np.dtype(leaves[0].dtype))
     return _header(sent.link.public, whole=False) + wire if kind.copies else wire
@@ -136,10 +140,13 @@ class Receiver:
             if header >= VERSIONS:
                 return self._whole(header % VERSIONS, wire, known)
             self._check_version(header)
+        known = known._replace(message=None)
+        if not wire and self.channel.quiet is not None:
+            arrived, self.public = _noted(self.kind, self.public, known)
+            return shaped(arrived, self.like)
         d = sum(int(np.prod(leaf.shape)) for leaf in leaves)
         decoded = self.channel.decode(wire, d, np.dtype(leaves[0].dtype))
         payload = jax.tree.map(jnp.asarray, decoded)
-        known = known._replace(message=None)
         arrived, self.public = _received(self.kind, self.channel, self.public, payload, known)
         return shaped(arrived, self.like)
 

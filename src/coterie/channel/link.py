@@ -72,6 +72,8 @@ class Sent(NamedTuple):
     link: Any
     bytes: Any
     payload: Any = None
+    quiet: Any = None
+    """Whether only a note was sent (`Channel.quiet`); None: no."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,9 +101,14 @@ class LinkKind:
 PASSES = LinkKind(passes=True)
 
 
+def as_it_is(channel: Channel) -> bool:
+    """Whether messages go up as they are, and nothing is remembered."""
+    return channel.lossless and channel.memory != "copies" and channel.quiet is None
+
+
 def star_up(channel: Channel) -> LinkKind:
     """What a client sends to the hub of a star."""
-    if channel.lossless and channel.memory != "copies":
+    if as_it_is(channel):
         return PASSES
     if channel.cyclic:
         # A copy of an update would be applied in every round of a cycle; so there is none.
@@ -116,9 +123,7 @@ def graph_up(channel: Channel) -> LinkKind:
     Neighbours have nothing in common but what they sent before, so graphs always go over public
     copies.
     """
-    if channel.lossless and channel.memory != "copies":
-        return PASSES
-    return LinkKind(copies=True)
+    return PASSES if as_it_is(channel) else LinkKind(copies=True)
 
 
 def star_down(channel: Channel) -> LinkKind:
@@ -201,7 +206,8 @@ def copy_of(kind: LinkKind, public: Public, arrived: Any, out: Outgoing) -> Any:
     if out.scale is None:
         return arrived - flat(out.reference)
     there = out.scale > 0
-    per_unit = arrived / jnp.where(there, out.scale, 1) - flat(out.reference)
+    # A division by one number may become a product, and that be fused with the sum.
+    per_unit = rounded(arrived / jnp.where(there, out.scale, 1)) - flat(out.reference)
     return jnp.where(there, per_unit, public.copy)
 
 
@@ -240,10 +246,29 @@ def transmit(kind: LinkKind, channel: Channel, link: Any, out: Outgoing) -> Sent
         return Sent(out.message, link, size_of(out.message), out.message)
     payload, meant, private = _prepare(kind, channel, link, out)
     arrived, public = receive(kind, channel, link.public, payload, out)
+    size = kind.header + channel.size(payload, arrived.shape[0])
+    quiet = None
+    if channel.quiet is not None:
+        base = base_of(kind, link.public, out)
+        # Largest numbers, not lengths: a maximum is the same in every program.
+        quiet = jnp.max(jnp.abs(meant - base)) <= channel.quiet * jnp.max(jnp.abs(base))
+        kept = link.private._replace(error=private.error)
+        unmoved = noted(kind, link.public, out)
+        choose = lambda a, b: jax.tree.map(lambda x, y: jnp.where(quiet, x, y), a, b)
+        arrived, public, private = choose((*unmoved, kept), (arrived, public, private))
+        size = jnp.where(quiet, kind.header, size)
     if kind.errors:
         private = private._replace(error=meant - arrived)
-    size = kind.header + channel.size(payload, arrived.shape[0])
-    return Sent(shaped(arrived, out.message), LinkState(public, private), size, payload)
+    link = LinkState(public, private)
+    return Sent(shaped(arrived, out.message), link, size, payload, quiet)
+
+
+def noted(kind: LinkKind, public: Public, out: Outgoing) -> tuple[Any, Public]:
+    """On both ends, when only a note was sent: what `receive` would give."""
+    base = base_of(kind, public, out)
+    if not kind.copies:
+        return base, public
+    return base, public._replace(version=(public.version + 1) % VERSIONS)
 
 
 def known(kind: LinkKind, link: Any, like: Any) -> Any:
