@@ -30,6 +30,7 @@ TIGHT = {"rtol": 1e-10, "atol": 1e-12}
 ALIKE = (
     *(
         "local, epochs",
+        "graph-proj, guarded",
         "ditto, epochs",
         "rsa, epochs",
         "afl, median",

@@ -72,6 +72,8 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "fedavg, epochs, β": ("fedavg", {"local_epochs": 2, "beta": 0.7, "weighting": "uniform"}),
     "fedu, epochs, all neighbours": ("fedu", {"local_epochs": 1, "neighbours": "all"}),
     "fedu, implicit": ("fedu", {"implicit": True, "eta": 5.0}),
+    "fedu, guarded": ("fedu", {"guard": True, "optimizer": "adam", "optimizer_state": "kept"}),
+    "graph-proj, guarded": ("graph-proj", {"guard": True, "local_epochs": 1}),
     "pfedme, all options": (
         "pfedme",
         {

@@ -30,6 +30,7 @@ from coterie.engine.kinship import as_sent
 from coterie.engine.prepare import data_of
 from coterie.engine.setting import Round, Setting, Spec
 from coterie.engine.simulator import Simulator
+from coterie.models.objective import Held
 
 ROUNDS = 20
 """Local rounds that a newcomer gets unless asked otherwise."""
@@ -121,7 +122,9 @@ def adapt(
         old, first = sim.setting.data, sim.spec.clients
         data = data_of(to_device(newcomers.train, dtype), old.l2, old.batch_schedule)
         method = sim.method.for_newcomers(newcomers.shape.largest)
-        setting = sim.setting._replace(method=method, data=data._replace(first=first))
+        own = Held(*to_device(newcomers.validation, dtype)) if method.validates else None
+        data = data._replace(first=first, held=own)
+        setting = sim.setting._replace(method=method, data=data)
         spec, offer = _spec(sim, newcomers), _offer(sim, method)
         numbers = first + jnp.arange(count)
         if sim.kinship is not None and weights is None:

@@ -40,9 +40,10 @@ def adapts_on_data(simulator: Simulator) -> bool:
     with simulator.precision():
         now, client = simulator.now(), 0
         row = jax.tree.map(lambda leaf: leaf[0], simulator.store.gather(np.zeros(1, int)))
-        missing = _NoRows()
+        missing, given = _NoRows(), now.objective(client)
+        held: Any = None if given.held is None else missing
         blind = dataclasses.replace(
-            now.objective(client), x=missing, y=missing, start=missing, size=missing
+            given, x=missing, y=missing, start=missing, size=missing, held=held
         )
 
         def models(row: ClientState, hub: HubState) -> dict[str, Vector]:

@@ -23,6 +23,7 @@ from coterie.engine.training import Training
 from coterie.methods.base import Method, PooledMethod
 from coterie.models.base import Model
 from coterie.models.build import learner_of
+from coterie.models.objective import Held
 
 
 def spec_of(method: Method, model: Model, fed: Federation, options: Training, cohort: int) -> Spec:
@@ -67,6 +68,18 @@ def held_splits(fed: Federation, dtype: Any, train: DeviceSplit | None) -> dict[
     splits = {"validation": fed.validation, "test": fed.test}
     held = {name: to_device(split, dtype) for name, split in splits.items() if len(split)}
     return held if train is None else held | {"train": train}
+
+
+def held_for(method: Method, there: OnDevice) -> Held | None:
+    """Validation rows for a method that looks at them."""
+    if not method.validates:
+        return None
+    if (validation := there.splits.get("validation")) is None:
+        raise InvalidInput(
+            f"{method.name} looks at clients' own validation rows (guard), but nobody has any;"
+            " give some, e.g. data.validation = 0.2."
+        )
+    return Held(*validation)
 
 
 def data_of(held: DeviceSplit, l2: Scalar, batch_schedule: Any, *, pooled: bool = False) -> Data:

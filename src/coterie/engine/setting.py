@@ -15,7 +15,7 @@ from coterie.core import randomness
 from coterie.core.randomness import Role, per_client
 from coterie.core.typing import Array, Key, PyTree, Scalar
 from coterie.methods.base import Method
-from coterie.models.objective import Learner, Objective
+from coterie.models.objective import Held, Learner, Objective
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,9 +49,19 @@ class Data(NamedTuple):
     own data only.
     """
 
+    held: Held | None = None
+    """Everybody's validation rows, for methods that look at them."""
+
     def index_of(self, client: Scalar) -> Scalar:
         """A client's index in these arrays."""
         return client if self.first is None else client - self.first
+
+    def held_by(self, index: Scalar) -> Held | None:
+        """The validation rows of the client with this index."""
+        held = self.held
+        if held is None:
+            return None
+        return held._replace(start=held.start[index], size=held.size[index])
 
 
 class Coupled(NamedTuple):
@@ -200,4 +210,5 @@ class Round(NamedTuple):
             t=self.t,
             l2=data.l2 + self.method.l2,
             batch_schedule=data.batch_schedule,
+            held=data.held_by(index),
         )

@@ -146,7 +146,7 @@ class Simulator:
         l2 = jnp.asarray(self.model.l2, dtype)
         data = prepare.data_of(self.there.train, l2, options.batch_schedule, pooled=self.pooled)
         threat, lying_y = prepare.threat(self.attack, self.malicious, fed, self.seed)
-        data = data._replace(lying_y=lying_y)
+        data = data._replace(lying_y=lying_y, held=prepare.held_for(method, self.there))
         self.setting = Setting(method, channel, threat, data, self.there.graph, self.seed)
         self.splits, self.t = self.there.splits, 0
         now = self.now()

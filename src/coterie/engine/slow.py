@@ -41,7 +41,7 @@ from coterie.methods.graph import GraphMethod
 from coterie.methods.star import StarMethod
 from coterie.models.base import Model, ModelSpec
 from coterie.models.build import build_model, learner_of
-from coterie.models.objective import Learner, Objective
+from coterie.models.objective import Held, Learner, Objective
 
 
 def _score(learner: Learner, model: PyTree, x: Any, y: Any) -> tuple[Any, Any]:
@@ -225,7 +225,14 @@ class Slow:
             t=self.t,
             l2=self.l2 + self.method.l2,
             batch_schedule=self.training.batch_schedule,
+            held=self._held(k),
         )
+
+    def _held(self, k: int) -> Held | None:
+        if not self.method.validates:
+            return None
+        x, y = self.federation.validation.client(k)
+        return Held(jnp.asarray(x, self.dtype), jnp.asarray(y), jnp.int32(0), jnp.int32(len(y)))
 
     def _paced(self, bound: Any) -> Any:
         """The bound method, which knows how many rounds' work it does in each; `rests` are the

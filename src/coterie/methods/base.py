@@ -188,6 +188,11 @@ class Method(Options):
         return self.views
 
     @property
+    def validates(self) -> bool:
+        """True when clients look at their own validation rows (`Objective.held_losses`)."""
+        return False
+
+    @property
     def trains_all(self) -> bool:
         """True when every client trains in every round, although only the sampled ones send."""
         return False

@@ -11,9 +11,10 @@ from coterie.core.schedule import Number, at
 from coterie.core.search import LogRange
 from coterie.core.vector import Vector
 from coterie.coupling import merges, penalty
-from coterie.methods.base import Condition, Step, method
+from coterie.methods.base import Condition, Step, Work, method
 from coterie.methods.conditions import rate
 from coterie.methods.graph import GraphMethod
+from coterie.methods.guard import Guarded, between, share_of
 from coterie.methods.sgd import LocalSGD, Trained
 from coterie.models.objective import Objective
 
@@ -63,6 +64,11 @@ class Laplacian(GraphMethod, LocalSGD):
     clip: float = option(
         1.0, 'mixing "clipping": the length to which each difference is cut', above=0
     )
+    guard: bool = option(
+        False,
+        "do no harm: every client also trains a model alone (twice the gradients, no more bytes),"
+        " and uses the mixture of both that is best on its own validation rows",
+    )
 
     def validate(self) -> None:
         super().validate()
@@ -83,14 +89,35 @@ class Laplacian(GraphMethod, LocalSGD):
         step = at(self.lr, t) * self.R if self.mix_lr is None else at(self.mix_lr, t)
         return step * at(self.eta, t) * self.span(t)
 
-    def client_init(self, template: Vector) -> Trained:
-        return Trained(template, self.opened(template))
+    def client_init(self, template: Vector) -> Trained | Guarded:
+        return self.begins(template, template)
 
-    def local(self, received: Any, state: Trained, objective: Objective) -> Step:
-        trained = Trained(*self.descend(*state, objective))
-        return Step(self.message(trained), trained, self.steps(objective))
+    def begins(self, x: Vector, template: Vector) -> Trained | Guarded:
+        """What a client keeps that begins with the model x."""
+        if self.guard:
+            return Guarded(x, self.opened(template), template, self.opened(template))
+        return Trained(x, self.opened(template))
 
-    def message(self, state: Trained) -> Any:
+    def local(self, received: Any, state: Any, objective: Objective) -> Step:
+        x, kept = self.descend(state.x, state.optimizer, objective)
+        state, steps = state._replace(x=x, optimizer=kept), self.steps(objective)
+        if self.guard:
+            alone, kept = self.descend(state.alone, state.alone_optimizer, objective)
+            state, steps = state._replace(alone=alone, alone_optimizer=kept), 2 * steps
+        return Step(self.message(state), state, steps)
+
+    def work(self) -> Work:
+        work = super().work()
+        if not self.guard:
+            return work
+        twice = lambda count: None if count is None else 2 * count
+        return work._replace(steps=twice(work.steps), epochs=twice(work.epochs))
+
+    @property
+    def validates(self) -> bool:
+        return self.guard
+
+    def message(self, state: Any) -> Any:
         return state.x
 
     def pull(self, own: Any, messages: Any, weights: Any) -> Any:
@@ -127,18 +154,20 @@ class Laplacian(GraphMethod, LocalSGD):
     def pulls_linearly(self) -> bool:
         return self.exponent == 2 and self.mixing == "sum"
 
-    def absorb(self, state: Trained, pull: Any, t: Any) -> Trained:
+    def absorb(self, state: Any, pull: Any, t: Any) -> Any:
         return state._replace(x=state.x - self.mixing_step(t) * pull)
 
     def moved(self, message: Any, pull: Any, t: Any) -> Any:
         return message - self.mixing_step(t) * pull
 
-    def join(self, template: Vector, messages: Any, weights: Any) -> Trained:
+    def join(self, template: Vector, messages: Any, weights: Any) -> Trained | Guarded:
         """The neighbours' mean."""
-        return Trained(merges.weighted_mean(messages, weights), self.opened(template))
+        return self.begins(merges.weighted_mean(messages, weights), template)
 
-    def models(self, received: Any, state: Trained, objective: Objective) -> dict[str, Vector]:
-        return {"personal": state.x}
+    def models(self, received: Any, state: Any, objective: Objective) -> dict[str, Vector]:
+        if not self.guard:
+            return {"personal": state.x}
+        return {"personal": between(state.alone, state.x, share_of(state, objective))}
 
     def stiffness(self, template: Vector) -> float:
         """By how much the penalty's gradient can grow per unit of difference, relative to ½‖·‖²."""

@@ -11,6 +11,7 @@ from coterie.core.vector import Vector
 from coterie.coupling import merges
 from coterie.methods.base import method
 from coterie.methods.fedu import Laplacian
+from coterie.methods.guard import Guarded
 from coterie.methods.sgd import Trained
 from coterie.methods.subspace import Subspace
 
@@ -60,7 +61,7 @@ class GraphProj(Subspace, Laplacian):
     def hub_between(self) -> bool:
         return self.hub
 
-    def message(self, state: Trained) -> Any:
+    def message(self, state: Any) -> Any:
         return self.drawn(state.x)
 
     @property
@@ -75,17 +76,17 @@ class GraphProj(Subspace, Laplacian):
         ratio = (self.shape.size / self.drawn.dsub) ** 0.5
         return jnp.maximum(ratio * length, jnp.sqrt(self.shape.squared_norm()))
 
-    def absorb(self, state: Trained, pull: Any, t: Any) -> Trained:
+    def absorb(self, state: Any, pull: Any, t: Any) -> Any:
         x = state.x - self.mixing_step(t) * self.drawn.back(pull, state.x)
         return state._replace(x=x)
 
     def moved(self, message: Any, pull: Any, t: Any) -> Any:
         return message - self.mixing_step(t) * self.drawn(self.drawn.back(pull, self.shape))
 
-    def join(self, template: Vector, messages: Any, weights: Any) -> Trained:
+    def join(self, template: Vector, messages: Any, weights: Any) -> Trained | Guarded:
         """The common start, moved to the neighbours' mean inside the subspace."""
         away = merges.weighted_mean(messages, weights) - self.drawn(template)
-        return Trained(template + self.drawn.back(away, template), self.opened(template))
+        return self.begins(template + self.drawn.back(away, template), template)
 
     def stiffness(self, template: Vector) -> float:
         return self.squared_norm_of_p(template) if self.p == 2 else 0.0

@@ -26,6 +26,19 @@ and count up from 0.
 """
 
 
+TILE = 64
+"""Validation rows that are looked at together."""
+
+
+class Held(NamedTuple):
+    """A client's validation rows: start … start + size − 1."""
+
+    x: Any
+    y: Any
+    start: Any
+    size: Any
+
+
 class Batch(NamedTuple):
     """Samples and a weight each: 1, or 0 for padding (the end of an epoch, a client smaller than
     the batch).
@@ -120,6 +133,8 @@ class Objective:
     """D_t, the samples that count in a batch of round t (rounded up, at most batch_size); None: all
     of them.
     """
+    held: Held | None = None
+    """For methods that look at validation rows."""
 
     @property
     def _count(self) -> Any:
@@ -226,6 +241,29 @@ class Objective:
         begin = nothing, jnp.zeros((), self.x.dtype)
         total, samples = jax.lax.fori_loop(0, batches, add, begin)
         return Vector(Fitted(model.tree, jax.tree.map(lambda a: a / samples, total)))
+
+    def held_losses(self, models: Vector) -> Any:
+        """The loss of each model, stacked along axis 0, summed over the client's validation rows;
+        zeros where it has none.
+        """
+        assert self.held is not None
+        x, y, start, size = self.held
+        nothing = jnp.zeros(len(models.leaves[0]), models.dtype)
+        if not len(x):
+            return nothing
+
+        def add(i: Any, total: Any) -> Any:
+            places = i * TILE + jnp.arange(TILE)
+            rows = start + jnp.clip(places, 0, jnp.maximum(size - 1, 0))
+
+            def one(model: Vector) -> Any:
+                outputs = self.learner.apply(self.fitted(model).tree, x[rows])
+                losses = self.learner.sample_losses(outputs, y[rows])
+                return jnp.sum(jnp.where(places < size, losses, 0))
+
+            return total + jax.vmap(one)(models)
+
+        return jax.lax.fori_loop(0, (size + TILE - 1) // TILE, add, nothing)
 
     def gradient(self, parameters: Vector, batch: Batch) -> Vector:
         """∇f̃_k, in the shape of the parameters."""
