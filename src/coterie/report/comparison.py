@@ -132,8 +132,8 @@ class Comparison:
     findings: Findings | None = None
     protocol: str = "standard"
     """"paper": the best round on test data is reported beside what counts."""
-    graph: str = ""
-    """The kind of client graph of the methods that have one."""
+    graphs: tuple[str, ...] = ()
+    """The kinds of client graph of the methods that have one."""
 
     def __repr__(self) -> str:
         seeds = max((len(entry.outcomes) for entry in self.entries), default=0)
@@ -343,9 +343,9 @@ class Comparison:
         """
         methods = [o.method for e in self.entries for o in e.outcomes]
         coupled = any(isinstance(m, GraphMethod) for m in methods)
-        oracle = oracle_sentence(self.graph) if coupled else None
+        oracles = [oracle_sentence(kind) for kind in self.graphs if coupled]
         told = [*imbalance.notes(self), *learnt.sentences(self)]
-        return told if oracle is None else [*told, oracle]
+        return [*told, *(sentence for sentence in oracles if sentence is not None)]
 
     def answer(self) -> Answer:
         """Should these clients federate, with which method, who gains and who loses, and what does

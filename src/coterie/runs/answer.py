@@ -38,6 +38,7 @@ from coterie.runs import whatif
 from coterie.runs.compare import Doing, check_wishes, train_all, write_report
 from coterie.runs.contender import Contender
 from coterie.runs.experiment import Experiment
+from coterie.runs.labels import label_of
 from coterie.runs.presets import COMPARED, own_batch, own_options
 from coterie.runs.references import references
 from coterie.runs.tuning.folder import tune_into
@@ -137,7 +138,7 @@ def answer(
         )
         chosen = [t.contender for t in tuned]
     rows = []
-    for method, channel in chosen:
+    for method, channel, _ in chosen:
         near = graph if isinstance(method, GraphMethod) else None
         results = simulate_many(
             [method],
@@ -153,8 +154,8 @@ def answer(
     alone = rows[0]
     why = next((o.collapsed for o in alone if o.collapsed), None)
     entries = [
-        Entry(method.title, found, None if why else alone, why)
-        for (method, _), found in zip(chosen, rows, strict=True)
+        Entry(c.method.title, found, None if why else alone, why)
+        for c, found in zip(chosen, rows, strict=True)
     ]
     return Comparison(
         federation.name,
@@ -307,6 +308,9 @@ def _graphs(
 
 
 def _contender(experiment: Experiment, entry: Entry) -> Contender:
-    """The method and channel of an entry."""
+    """The method of an entry, with its channel and graph."""
+    for contender in experiment.contenders:
+        if label_of(contender, experiment.contenders) == entry.label:
+            return contender
     method = entry.outcomes[0].method
     return next((c for c in experiment.contenders if c.method == method), Contender(method))

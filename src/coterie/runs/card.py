@@ -131,7 +131,7 @@ class Described(Protocol):
 
 def method_facts(experiment: Described) -> dict[str, Any]:
     """How it was trained: all options that are not left at nothing."""
-    method, channel = experiment.contender
+    method, channel, _ = experiment.contender
     told = {
         "method": method.name,
         "title": method.title,

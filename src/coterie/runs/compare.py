@@ -7,14 +7,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Unpack
+from typing import NamedTuple, Unpack
 
-from coterie.channel import PLAIN, Channel
-from coterie.core import schedule
+from coterie.channel import Channel
 from coterie.core.errors import InvalidInput, unknown
 from coterie.core.files import make_folder, write_json, write_text
 from coterie.core.metrics import Metric, OwnMetric, metric_of
-from coterie.core.options import Options
 from coterie.coupling.graph import Graph
 from coterie.coupling.learnt import GraphRule
 from coterie.data.federation import Federation, warn_without_test
@@ -30,6 +28,7 @@ from coterie.engine.exchange import exchange_of
 from coterie.engine.simulate import simulate
 from coterie.engine.training import Training, TrainingOptions
 from coterie.methods.base import Method
+from coterie.methods.graph import GraphMethod
 from coterie.methods.local import Local, equal_compute
 from coterie.models.base import Model, ModelSpec
 from coterie.report.comparison import Comparison, Entry
@@ -43,6 +42,7 @@ from coterie.runs import run as runs
 from coterie.runs.contender import Contender
 from coterie.runs.experiment import PROTOCOLS, Experiment
 from coterie.runs.grid import Begin, Planned, run_all
+from coterie.runs.labels import distinct, label_of, local_label
 
 
 def with_locals(
@@ -80,67 +80,12 @@ def with_locals(
         partner.append(None if exchange_of(c.method).pooled else index_of(equal))
     partner = [0 if p is None and locals_ else p for p in partner]
     labelled: list[tuple[str, Contender]] = [
-        (_local_label(m, len(locals_) > 1), Contender(m)) for m in locals_
+        (local_label(m, len(locals_) > 1), Contender(m)) for m in locals_
     ]
-    labelled += [(_label(c, others), c) for c in others]
+    labelled += [(label_of(c, others), c) for c in others]
     labels = distinct([label for label, _ in labelled], " ({})")
     labelled = [(label, c) for label, (_, c) in zip(labels, labelled, strict=True)]
     return labelled, [*range(len(locals_)), *partner]
-
-
-def distinct(names: Sequence[str], suffix: str) -> list[str]:
-    """Names that are there before get a number, so that no two are alike.
-
-    >>> distinct(["a", "b", "a", "a-2"], "-{}")
-    ['a', 'b', 'a-2', 'a-2-2']
-    """
-    out: list[str] = []
-    for name in names:
-        numbered, number = name, 1
-        while numbered in out:
-            number += 1
-            numbered = name + suffix.format(number)
-        out.append(numbered)
-    return out
-
-
-def _local_label(m: Local, several: bool) -> str:
-    if not several:
-        return "Local"
-    amount = f"{m.local_epochs} epochs" if m.local_epochs else f"{m.local_steps} steps"
-    rate = f"{m.lr:g}" if isinstance(m.lr, float) else _text(schedule.to_config(m.lr))
-    return f"Local ({amount}, lr {rate}, {m.trains})"
-
-
-def _text(value: Any) -> str:
-    """An option's value in a label; a schedule as `inverse-time 8 4`."""
-    if isinstance(value, dict):
-        return " ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in value.values())
-    return str(value)
-
-
-def _label(c: Contender, all_: Sequence[Contender]) -> str:
-    """A method's title and channel, each with the options that tell it from its namesakes."""
-    namesakes = [o for o in all_ if o.method.title == c.method.title]
-    label = c.method.title + _differing(c.method, [o.method for o in namesakes])
-    if c.channel == PLAIN:
-        return label
-    return f"{label} + {c.channel.name}" + _differing(
-        c.channel, [o.channel for o in namesakes if o.channel.name == c.channel.name]
-    )
-
-
-def _differing(mine: Options, all_: Sequence[Options]) -> str:
-    """The options in which these differ, in brackets; names and switches only where they are not as
-    usual.
-    """
-    configs, my = [o.to_config() for o in all_], mine.to_config()
-    differing = [
-        k for k in mine.public() if k in my and len({str(config.get(k)) for config in configs}) > 1
-    ]
-    usual = lambda k: isinstance(my[k], (str, bool)) and my[k] == mine.public()[k].default
-    shown = [f"{k}={_text(my[k])}" for k in differing if not usual(k)]
-    return f" ({', '.join(shown)})" if shown else ""
 
 
 def _needs_test_data(federation: Federation) -> None:
@@ -166,14 +111,14 @@ def _assemble(
     *,
     metric: Metric,
     protocol: str = "standard",
-    graph: str = "",
+    graphs: tuple[str, ...] = (),
 ) -> Comparison:
     entries = []
     for (label, _), outcomes, p in zip(labelled, table, partner, strict=True):
         why = None if p is None else next((o.collapsed for o in table[p] if o.collapsed), None)
         local = None if p is None or why else table[p]
         entries.append(Entry(label, outcomes, local, why))
-    return Comparison(title, federation, entries, metric, protocol=protocol, graph=graph)
+    return Comparison(title, federation, entries, metric, protocol=protocol, graphs=graphs)
 
 
 def compare(
@@ -190,8 +135,9 @@ def compare(
 ) -> Comparison:
     """Compare in memory.
 
-    A method may come with a channel, as a pair. `metric` decides: a name, or a function as in
-    `simulate`. Further arguments are those of `Training`.
+    A method may come with a channel, as a pair, or as a `Contender` with a graph of its own.
+    `metric` decides: a name, or a function as in `simulate`. Further arguments are those of
+    `Training`.
 
     >>> import coterie
     >>> fed = coterie.load("digits", clients=4)
@@ -200,7 +146,8 @@ def compare(
     ['Local', 'FedU']
     """
     _needs_test_data(as_federation(federation))
-    chosen = [Contender(*as_contender(m)) for m in as_list("methods", methods, '["fedu"]')]
+    listed = as_list("methods", methods, '["fedu"]')
+    chosen = [m if isinstance(m, Contender) else Contender(*as_contender(m)) for m in listed]
     seeds, model = as_seeds(seeds), as_model(model)
     if protocol not in PROTOCOLS:
         raise unknown("the protocol", protocol, PROTOCOLS)
@@ -224,7 +171,7 @@ def compare(
                 contender.method,
                 federation,
                 model,
-                graph=graph,
+                graph=graph if contender.graph is None else contender.graph.build(federation),
                 channel=contender.channel,
                 progress=progress,
                 keep_collapsed=True,
@@ -240,7 +187,7 @@ def compare(
         table,
         metric=decides,
         protocol=protocol,
-        graph="" if graph is None else graph.name,
+        graphs=("" if graph is None else graph.name, *(c.graph.kind for c in chosen if c.graph)),
     )
 
 
@@ -348,7 +295,13 @@ def train_all(
         table,
         metric=metric_of(experiment.training.metric, federation.task),
         protocol=experiment.protocol,
-        graph=experiment.graph.kind,
+        graphs=tuple(
+            dict.fromkeys(
+                experiment.graph_of(c).kind
+                for c in experiment.contenders
+                if isinstance(c.method, GraphMethod)
+            )
+        ),
     )
 
 

@@ -1,4 +1,4 @@
-"""A method in an experiment, and the channel that its messages go through."""
+"""A method in an experiment, the channel that its messages go through, perhaps its own graph."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 from coterie.channel import PLAIN, Channel, get_channel
 from coterie.core.errors import InvalidInput
 from coterie.methods.base import Method, get_method
+from coterie.methods.graph import GraphMethod
+from coterie.runs.graph_options import GraphOptions
 
 
 def named(section: str, given: Any, default: str | None = None) -> tuple[str, dict[str, Any]]:
@@ -25,26 +27,38 @@ def named(section: str, given: Any, default: str | None = None) -> tuple[str, di
 
 
 class Contender(NamedTuple):
-    """A method, and the channel that its messages go through."""
+    """A method, the channel that its messages go through, and its graph, where that is not the one
+    of the experiment.
+    """
 
     method: Method
     channel: Channel = PLAIN
+    graph: GraphOptions | None = None
 
     @classmethod
     def from_config(cls, given: Any, channel: Channel = PLAIN) -> Contender:
-        """`"fedu"`, or a table with a name, options, and perhaps a channel of its own."""
+        """`"fedu"`, or a table: a name, options, and perhaps a channel and a graph of its own."""
+        given, graph = dict(given) if isinstance(given, dict) else given, None
         if isinstance(given, dict) and "channel" in given:
-            given = dict(given)
             channel = get_channel(*named("method.channel", given.pop("channel")))
-        return cls(get_method(*named("method", given)), channel)
+        if isinstance(given, dict) and "graph" in given:
+            kind = given.pop("graph")
+            graph = GraphOptions.from_config({"kind": kind} if isinstance(kind, str) else kind)
+        made = cls(get_method(*named("method", given)), channel, graph)
+        if graph is not None and not isinstance(made.method, GraphMethod):
+            raise InvalidInput(
+                f"method.graph is {graph.kind!r}, but {made.method.name} goes over no graph; leave"
+                " it out."
+            )
+        return made
 
     def to_config(self) -> dict[str, Any]:
         table = {"name": self.method.name, **self.method.to_config()}
-        return (
-            table
-            if self.channel == PLAIN
-            else {**table, "channel": {"name": self.channel.name, **self.channel.to_config()}}
-        )
+        if self.channel != PLAIN:
+            table["channel"] = {"name": self.channel.name, **self.channel.to_config()}
+        if self.graph is not None:
+            table["graph"] = self.graph.to_config()
+        return table
 
     def written(self) -> dict[str, Any]:
         """Its table, if it can be written down: not with what was made in Python."""

@@ -28,17 +28,13 @@ import json
 import tomllib
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import tomli_w
 
 from coterie.adversary import Attack, get_attack
 from coterie.channel import PLAIN, get_channel
 from coterie.core.errors import InvalidInput, unknown
-from coterie.core.options import Options, option, traced_dataclass
-from coterie.coupling import graph as graphs
-from coterie.coupling.graph import Graph
-from coterie.coupling.learnt import RULES, GraphRule, get_rule, read_rule
 from coterie.data.base import Source, get_source
 from coterie.data.digest import hash_federation
 from coterie.data.federation import Federation
@@ -47,6 +43,7 @@ from coterie.methods.base import Method
 from coterie.models.base import ModelSpec, get_model
 from coterie.network import Network
 from coterie.runs.contender import Contender, named
+from coterie.runs.graph_options import GraphOptions
 from coterie.runs.tuning.options import Tuning
 
 SECTIONS = (
@@ -66,59 +63,6 @@ SECTIONS = (
     "tune",
 )
 PROTOCOLS = ("standard", "paper")
-
-
-@traced_dataclass
-class GraphOptions(Options):
-    """Which client graph couples the clients (methods without a graph ignore it)."""
-
-    name: ClassVar[str] = "graph"
-
-    kind: str = option(
-        "complete",
-        'the rule that makes the graph; "learn": it is learnt while training (see rule)',
-        choices=(*graphs.KINDS, "learn"),
-    )
-    weight: float = option(
-        1.0,
-        "weight of an edge (rules with several weights scale theirs by it)",
-        symbol="a_kl",
-        above=0,
-    )
-    neighbours: int = option(2, 'neighbours per client of the kind "nearest"', low=1)
-    probability: float = option(0.5, 'of an edge, for the kind "random-graph"', low=0, high=1)
-    seed: int = option(0, "of the random kinds", low=0)
-    matrix: str | None = option(None, 'a .npy file with the weights, for the kind "matrix"')
-
-    rule: GraphRule | str | dict[str, Any] | None = option(
-        None,
-        'how the kind "learn" finds who is like whom: a name, or a table of a name and options;'
-        ' nothing: "kin"',
-        choices=tuple(RULES),
-        read=read_rule,
-    )
-
-    def unused(self) -> dict[str, str]:
-        """What the kind of graph leaves without effect."""
-        if self.kind != "learn":
-            return {"rule": f"graph.kind is {self.kind!r}"}
-        reason = 'graph.kind is "learn", and the rule has options of its own'
-        given = ("weight", "neighbours", "probability", "seed", "matrix")
-        return dict.fromkeys(given, reason)
-
-    def build(self, federation: Federation) -> Graph | GraphRule:
-        """The graph, or the rule that learns it."""
-        if self.kind == "learn":
-            return get_rule("kin") if self.rule is None else read_rule("graph.rule", self.rule)
-        return graphs.build(
-            self.kind,
-            federation,
-            weight=self.weight,
-            neighbours=self.neighbours,
-            probability=self.probability,
-            seed=self.seed,
-            matrix=self.matrix,
-        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -296,13 +240,18 @@ class Experiment:
         """The hash of the data, worked out once per federation."""
         return _hashed(self.data, self.data_seed, _changed(self.data))
 
+    def graph_of(self, contender: Contender) -> GraphOptions:
+        """The graph of a method: its own, or that of the experiment."""
+        return self.graph if contender.graph is None else contender.graph
+
     def single(self, contender: Contender, seed: int) -> Experiment:
         """The experiment of one method at one seed."""
         data_seed = self.data_seed + seed if self.resplit else self.data_seed
         training = self.training.replace(seed=seed)
         return dataclasses.replace(
             self,
-            contenders=(contender,),
+            contenders=(contender._replace(graph=None),),
+            graph=self.graph_of(contender),
             seeds=(),
             resplit=False,
             protocol="standard",

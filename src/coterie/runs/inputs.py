@@ -28,10 +28,10 @@ def _file(path: str, changed: int, size: int) -> str:
 def _files(experiment: Experiment) -> dict[str, dict[str, str]]:
     """The files that options other than the data's name, by option."""
     groups: list[Options] = [experiment.model, experiment.training]
-    groups += [part for c in experiment.contenders for part in c]
+    groups += [part for c in experiment.contenders for part in c[:2]]
     groups += [part for part in (experiment.attack, experiment.network) if part is not None]
-    if experiment.graph.kind == "matrix":
-        groups.append(experiment.graph)
+    given = {experiment.graph_of(c) for c in experiment.contenders} or {experiment.graph}
+    groups += [graph for graph in given if graph.kind == "matrix"]
     out = {}
     for group in groups:
         for key, declared in group.public().items():

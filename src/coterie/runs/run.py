@@ -88,11 +88,12 @@ def _simulator(
     """Loads and checks everything, and writes nothing. With an outline that is `known`, the data
     are not loaded.
     """
-    method, channel = experiment.contender
+    method, channel, _ = experiment.contender
     federation = experiment.federation() if known is None else known[0]
     graph: Graph | GraphRule | None = None
     if isinstance(method, GraphMethod):
-        graph = experiment.graph.build(federation) if known is None else known[1]
+        given = experiment.graph_of(experiment.contender)
+        graph = given.build(federation) if known is None else known[1]
     network = experiment.network
     return Simulator(
         method,

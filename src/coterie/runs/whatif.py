@@ -69,9 +69,9 @@ class Rehearsal:
     def run(
         self, contender: Contender, seed: int, graph: Graph | GraphRule | None = None
     ) -> Result:
-        method, channel = contender
+        method, channel, own = contender
         if graph is None and isinstance(method, GraphMethod):
-            graph = self.graph(self.federation)
+            graph = (self.graph if own is None else own.build)(self.federation)
         options = {**self.training.to_config(), "seed": seed, "eval_every": self.training.rounds}
         for key in ("checkpoint_every", "keep", "patience"):
             options.pop(key, None)

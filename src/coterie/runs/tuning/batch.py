@@ -24,6 +24,7 @@ from coterie.engine.snapshot import Saved, Snapshot
 from coterie.engine.training import Training
 from coterie.methods.base import Method
 from coterie.models.base import Model, ModelSpec
+from coterie.runs.contender import Contender
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +38,12 @@ class TuningProblem:
     training: dict[str, Any]
     """The options of a run, but for its seed."""
     seeds: tuple[int, ...]
+
+    def over(self, contender: Contender) -> TuningProblem:
+        """The same problem over the graph of a method that has one of its own."""
+        if contender.graph is None:
+            return self
+        return dataclasses.replace(self, graph=contender.graph.build(self.federations[0]))
 
     def __post_init__(self) -> None:
         for federation in self.federations:

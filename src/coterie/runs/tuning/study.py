@@ -365,7 +365,7 @@ def _batch(
         if not fit:
             continue
         batch = TrialBatch(
-            problem,
+            problem.over(study.contender),
             methods,
             study.contender.channel,
             prune=settings.prune,

@@ -118,10 +118,13 @@ class TuningRequest(NamedTuple):
     @property
     def labels(self) -> list[str]:
         """A name for each method, no two alike."""
-        from coterie.runs.compare import distinct, slug
+        from coterie.runs.compare import slug
+        from coterie.runs.labels import distinct
 
         channel = lambda c: "" if c.channel == PLAIN else f" {c.channel.name}"
-        return distinct([slug(c.method.name + channel(c)) for c in self.contenders], "-{}")
+        graph = lambda c: "" if c.graph is None else f" {c.graph.kind}"
+        names = [slug(c.method.name + channel(c) + graph(c)) for c in self.contenders]
+        return distinct(names, "-{}")
 
     def with_local(self) -> TuningRequest:
         """Local comes first, unless it is there; with a penalty where the others have one."""
