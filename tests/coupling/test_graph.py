@@ -207,7 +207,7 @@ def test_similar_by_hand() -> None:
 
 
 def test_every_kind_can_be_built_by_name(ragged: Federation) -> None:
-    for kind in graph.KINDS:
+    for kind in set(graph.KINDS) - {"hidden"}:
         g = graph.build(kind, ragged, weight=2.0, matrix=np.ones((5, 5)) - np.eye(5))
         assert g.clients == 5
         assert "5 clients" in g.describe()
@@ -228,3 +228,13 @@ def test_not_connected_is_reported() -> None:
     g = Graph(sp.csr_array(a))
     assert (g.components, g.connected) == (2, False)
     assert "2 components (not connected)" in g.describe()
+
+
+def test_the_graph_of_hidden_clusters() -> None:
+    fed = coterie.load("synthetic", clients=6, hidden=2, mean_size=20, sizes="equal")
+    graph = coterie.graph.build("hidden", fed, weight=0.5)
+    cluster = np.array(fed.facts["cluster"])
+    expected = 0.5 * (cluster[:, None] == cluster[None]) * (1 - np.eye(6))
+    np.testing.assert_array_equal(graph.weights.toarray(), expected)
+    with pytest.raises(coterie.InvalidInput, match="has no hidden clusters; data.hidden makes"):
+        coterie.graph.build("hidden", coterie.load("digits", clients=3))

@@ -28,6 +28,7 @@ KINDS = (
     "equal",
     "weighted",
     "similar",
+    "hidden",
     "matrix",
 )
 
@@ -364,6 +365,8 @@ def build(
         )
     if kind == "weighted":
         return by_size(known.train.sizes, weight=weight)
+    if kind == "hidden":
+        return by_cluster(known, weight=weight)
     if kind == "similar":
         if known.task != "classification":
             raise InvalidInput(
@@ -377,10 +380,21 @@ def build(
     return nearest(points, neighbours, weight)
 
 
+def by_cluster(federation: Federation, *, weight: float = 1.0) -> Graph:
+    """Everybody with everybody of the same hidden cluster, which nobody is told."""
+    if "cluster" not in federation.facts:
+        raise InvalidInput(
+            f"graph.kind is 'hidden', but {federation.name!r} has no hidden clusters; data.hidden"
+            " makes some."
+        )
+    cluster = np.asarray(federation.facts["cluster"])
+    rows, columns = _pairs(len(cluster))
+    alike = cluster[rows] == cluster[columns]
+    return from_edges(len(cluster), rows[alike], columns[alike], weight, "hidden")
+
+
 def _means(federation: Federation) -> NDArray[Any]:
     """Each client's mean input: what "nearest" goes by when there are no labels."""
-    flat = federation.train.x.reshape(len(federation.train.x), -1)
-    return (
-        np.add.reduceat(flat, federation.train.offsets[:-1], axis=0)
-        / federation.train.sizes[:, None]
-    )
+    train = federation.train
+    flat = train.x.reshape(len(train.x), -1)
+    return np.add.reduceat(flat, train.offsets[:-1], axis=0) / train.sizes[:, None]

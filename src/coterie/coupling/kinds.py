@@ -34,6 +34,10 @@ GRAPHS: dict[str, GraphKind] = {
         "by numbers of samples; an oracle: reads everybody's sizes",
         "everybody's number of training samples",
     ),
+    "hidden": GraphKind(
+        "everybody of the same hidden cluster (data.hidden); an oracle: reads what nobody is told",
+        "hidden clusters",
+    ),
     "matrix": GraphKind("weights that somebody knows, from a file"),
     "learn": GraphKind(
         "learnt while training, from what clients send (`coterie list rules`); reads no data"
