@@ -1,0 +1,127 @@
+"""Writes the experiments of this folder: the same methods on every federation.
+
+python experiments/graph/make.py
+
+Every method is then tuned and run:
+
+coterie tune experiments/graph/mnist/experiment.toml -o runs/graph-mnist-tune
+coterie compare runs/graph-mnist-tune/tuned.toml -o runs/graph-mnist
+python experiments/graph/measure.py runs/graph-mnist experiments/graph/mnist
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+HERE = Path(__file__).parent
+KIN = {"kind": "learn", "rule": {"name": "kin", "sketch": 64}}
+STEPS = {"local_steps": 20, "lr": 0.03}
+FEDERATIONS: dict[str, tuple[str, dict[str, Any], str]] = {
+    "mnist": (
+        "MNIST, FedU's 100 clients with 2 labels, half down-sampled",
+        {"name": "mnist", "downsample": 0.2},
+        "similar",
+    ),
+    "har": ("HAR, 30 people, half down-sampled", {"name": "har", "downsample": 0.2}, "similar"),
+    "mnist-rotated": (
+        "MNIST in 4 hidden clusters, turned by quarters; 60 clients of 300 samples",
+        {
+            "name": "mnist",
+            "clients": 60,
+            "split": "iid",
+            "mean_size": 300,
+            "test": 0.5,
+            "downsample": 0.2,
+            "hidden": 4,
+            "hidden_by": "rotate",
+        },
+        "hidden",
+    ),
+    "mnist-permuted": (
+        "MNIST in 5 hidden clusters with other names for labels; 60 clients of 300 samples",
+        {
+            "name": "mnist",
+            "clients": 60,
+            "split": "iid",
+            "mean_size": 300,
+            "test": 0.5,
+            "downsample": 0.2,
+            "hidden": 5,
+        },
+        "hidden",
+    ),
+    "har-permuted": (
+        "HAR in 3 hidden clusters with other names for activities, half down-sampled",
+        {"name": "har", "downsample": 0.2, "hidden": 3},
+        "hidden",
+    ),
+    "synthetic": (
+        "Synthetic in 2 hidden clusters with a rule each; 60 clients of 160 samples",
+        {
+            "name": "synthetic",
+            "clients": 60,
+            "hidden": 2,
+            "sizes": "equal",
+            "mean_size": 160,
+            "test": 0.5,
+            "alpha": 1.0,
+            "beta": 1.0,
+            "downsample": 0.2,
+        },
+        "hidden",
+    ),
+    "cifar10": (
+        "CIFAR-10 (part), FedU's 20 clients with 3 labels, half down-sampled",
+        {"name": "cifar10", "partial": True, "shape": "flat", "downsample": 0.2},
+        "similar",
+    ),
+}
+
+
+def methods(oracle: str) -> list[dict[str, Any]]:
+    """Everybody takes 20 gradient steps a round; guarded clients 10 with each of two models."""
+    fedu = {"name": "fedu", **STEPS, "eta": 0.01, "implicit": True}
+    inner = {"local_rounds": 4, "inner_steps": 5, "lr": 0.3, "personal_lr": 0.05}
+    few = {"graph": {**KIN, "rule": {**KIN["rule"], "bits": 1}}}  # type: ignore[dict-item]
+    return [
+        {"name": "local", **STEPS},
+        {"name": "fedavg", **STEPS},
+        {**fedu, "graph": {"kind": "complete"}},
+        {**fedu, "graph": {"kind": "random-graph", "probability": 0.1}},
+        {**fedu, "graph": {"kind": oracle}},
+        {**fedu, "graph": KIN},
+        {**fedu, **few},
+        {**fedu, "graph": {"kind": "learn", "rule": {"name": "dada", "sketch": 64}}},
+        {**fedu, "graph": KIN, "local_steps": 10, "guard": True},
+        {"name": "pfedme", **inner, "lam": 5.0, "inner_start": "last"},
+        {"name": "ditto", **STEPS, "local_steps": 10, "personal_lr": 0.03},
+        {"name": "fedamp", **STEPS},
+        {"name": "pfedgraph", **STEPS},
+        {"name": "fedfomo", **STEPS},
+        {"name": "ifca", **STEPS, "clusters": 4},
+        {"name": "fedala", **STEPS},
+    ]
+
+
+def experiment(title: str, data: dict[str, Any], oracle: str) -> dict[str, Any]:
+    return {
+        "name": title,
+        "seeds": [0, 1, 2, 3, 4],
+        "data": data,
+        "model": {"name": "mlr"},
+        "training": {"rounds": 100, "eval_every": 50, "batch_size": 20},
+        "tune": {"steps": 16000},
+        "methods": methods(oracle),
+    }
+
+
+if __name__ == "__main__":
+    for name, (title, data, oracle) in FEDERATIONS.items():
+        folder = HERE / name
+        folder.mkdir(exist_ok=True)
+        comment = "# Written by experiments/graph/make.py, which says what is done with it.\n"
+        text = tomli_w.dumps(experiment(title, data, oracle))
+        (folder / "experiment.toml").write_text(comment + text)
