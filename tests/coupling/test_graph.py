@@ -236,5 +236,5 @@ def test_the_graph_of_hidden_clusters() -> None:
     cluster = np.array(fed.facts["cluster"])
     expected = 0.5 * (cluster[:, None] == cluster[None]) * (1 - np.eye(6))
     np.testing.assert_array_equal(graph.weights.toarray(), expected)
-    with pytest.raises(coterie.InvalidInput, match="has no hidden clusters; data.hidden makes"):
+    with pytest.raises(coterie.InvalidInput, match=r"has no hidden clusters; data\.hidden makes"):
         coterie.graph.build("hidden", coterie.load("digits", clients=3))

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import coterie
 from coterie import METHODS, Federation, InvalidInput
+from coterie.channel import get_channel
 from coterie.engine.exchange import exchange_of
 from coterie.engine.many import simulate_many
 from coterie.engine.pace import pace_of, ready
@@ -86,6 +87,21 @@ def test_growing_gaps_with_a_learnt_graph(ragged: Federation) -> None:
     assert_alike(fast, slow, rtol=1e-10, atol=1e-12)
     rounds = fast.ledger.rows()
     assert sorted({int(t) for t, _, up, *_ in rounds if up}) == [2, 4, 8]  # 2: sketches, models
+
+
+def test_turns_are_taken_by_exchanges(ragged: Federation) -> None:
+    """With as many rounds between exchanges as a cycle has, all coordinates are sent all the
+    same.
+    """
+    method = coterie.FedU(local_steps=2, eta=0.5, exchange_every=3)
+    through = get_channel("delta", {"k": 5, "pick": "cyclic"})  # 15 numbers: three rounds
+    options = {**TRAINING, "rounds": 9}
+    fast = coterie.simulate(method, ragged, "mlr", channel=through, **options)
+    slow = simulate_slowly(method, ragged, "mlr", channel=through, **options)
+    assert_alike(fast, slow, rtol=1e-10, atol=1e-12)
+    copies = fast.simulator.store.gather(np.arange(5)).up.public.copy
+    start = fast.simulator.template.flat()
+    assert (np.abs(np.asarray(copies) - np.asarray(start)).max(0) > 0).all()
 
 
 def test_side_by_side(ragged: Federation) -> None:

@@ -53,7 +53,10 @@ def paced(method: M, pace: Pace | None) -> M:
     """The bound method, which knows how much it does in each round."""
     if pace is None:
         return method
-    return dataclasses.replace(method, spans=jnp.asarray(pace.spans))
+    ordinals = np.searchsorted(pace.rounds, np.arange(len(pace.spans))).astype(np.int32)
+    return dataclasses.replace(
+        method, spans=jnp.asarray(pace.spans), ordinals=jnp.asarray(ordinals)
+    )
 
 
 def pace_of(method: Method, rounds: int, alone: int = 0) -> Pace | None:

@@ -116,20 +116,24 @@ class Reference(Slow):
         trainers = self._trainers(sampled)
         arrived_down, down = None, {}
         if not method.addressed:
-            out = Outgoing(method.broadcast(self.hub, 0), key=broadcast_key(self.seed, t), t=t)
+            out = Outgoing(
+                method.broadcast(self.hub, 0), key=broadcast_key(self.seed, t), t=self.nth
+            )
             arrived_down, size = self.down[0].carry(out)
             down = self._broadcast_bill(trainers, size)
         messages = {}
         for k in trainers:
             received = arrived_down
             if method.addressed:
-                out = Outgoing(method.broadcast(self.hub, k), key=down_key(self.seed, t, k), t=t)
+                out = Outgoing(
+                    method.broadcast(self.hub, k), key=down_key(self.seed, t, k), t=self.nth
+                )
                 received, down[k] = self.down[k].carry(out)
             step, up = self._local(k, received), 0
             messages[k], self.method_states[k] = step.message, step.state
             if k in sampled and bool(step.sent):
                 near = method.reference(received, step.message)
-                out = Outgoing(step.message, near, up_key(self.seed, t, k), t)
+                out = Outgoing(step.message, near, up_key(self.seed, t, k), self.nth)
                 messages[k], up = self.up[k].carry(out)
             self.ledger.add(t, np.array([k]), up, down[k], int(step.gradients))
         arrived = [messages[k] for k in sampled]
@@ -213,7 +217,7 @@ class Reference(Slow):
             if alone:
                 self.ledger.add(t, np.array([k]), 0, 0, gradients[k])
                 continue
-            out = Outgoing(step.message, key=up_key(self.seed, t, k), t=t)
+            out = Outgoing(step.message, key=up_key(self.seed, t, k), t=self.nth)
             messages[k], up[k] = self.up[k].carry(out)
         if alone:
             return
@@ -227,7 +231,7 @@ class Reference(Slow):
             (pull, total), down = pulls[k], 0
             if method.hub_between:
                 near, key = method.own_pull(messages[k]), down_key(self.seed, t, k)
-                pull, down = self.down[k].carry(Outgoing(pull, near, key, t, total))
+                pull, down = self.down[k].carry(Outgoing(pull, near, key, self.nth, total))
                 self.up[k].follow(method.moved(messages[k], pull, t))
             self.method_states[k] = method.absorb(self.method_states[k], pull, t)
             if not self.malicious[k] and not finite(self.method_states[k]):

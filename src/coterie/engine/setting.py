@@ -186,6 +186,11 @@ class Round(NamedTuple):
     def channel(self) -> Channel:
         return self.setting.channel
 
+    @property
+    def nth(self) -> Scalar:
+        """How many rounds with work there were before."""
+        return self.method.nth(self.t)
+
     def up_key(self, client: Scalar) -> Key:
         return randomness.up_key(self.setting.seed, self.t, client)
 

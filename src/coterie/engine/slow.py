@@ -253,6 +253,11 @@ class Slow:
             done[t] = done[t] or done[t + 1]
         return dataclasses.replace(bound, spans=jnp.asarray(done)) if self.rests else bound
 
+    @property
+    def nth(self) -> int:
+        """How many rounds with work there were before."""
+        return self.t - sum(1 for rest in self.rests if rest < self.t)
+
     def sampled(self) -> list[int]:
         """The clients of this round's cohort."""
         if self.sampled_per_round == self.n:
@@ -272,7 +277,7 @@ class Slow:
                 wire = self.down[client if addressed else 0]
                 key = down_key(self.seed, self.t, client)
                 key = key if addressed else broadcast_key(self.seed, self.t)
-                out = Outgoing(self.method.broadcast(self.hub, client), key=key, t=self.t)
+                out = Outgoing(self.method.broadcast(self.hub, client), key=key, t=self.nth)
                 received = wire.peek(out)
             objective = self._objective(client, self.y)
             models = self.method.predictors(received, self.method_states[client], objective)

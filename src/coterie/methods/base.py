@@ -113,6 +113,8 @@ class Method(Options):
     )
     spans: Any = hidden()
     """For every round how many rounds' work is done in it (engine/pace.py); None: one."""
+    ordinals: Any = hidden()
+    """For every round how many rounds with work there were before it; None: all."""
 
     @classmethod
     def public(cls) -> dict[str, Declared]:
@@ -134,6 +136,12 @@ class Method(Options):
     def span(self, t: Any) -> Any:
         """How many rounds' work is done in round t."""
         return 1 if self.spans is None else self.spans[t]
+
+    def nth(self, t: Any) -> Any:
+        """How many rounds with work there were before round t: what channels count by that send
+        something else each time.
+        """
+        return t if self.ordinals is None else self.ordinals[t]
 
     @property
     def longest(self) -> int:

@@ -150,7 +150,8 @@ class Exchange:
         """
         step = now.method.local(heard.received, state.method_state, now.objective(client))
         kind = self.up(now)
-        out = Outgoing(step.message, self.reference(now, heard.received, step.message), t=now.t)
+        near = self.reference(now, heard.received, step.message)
+        out = Outgoing(step.message, near, t=now.nth)
         if not kind.passes:
             out = out._replace(key=now.up_key(client))
         sent = link.transmit(kind, now.channel, state.up, out)

@@ -125,7 +125,7 @@ class Graph(Exchange):
     ) -> tuple[PyTree, PyTree, Array]:
         """With a hub: a pull on its way down, the link afterwards, and bytes."""
         kind = self.down(now)
-        out = Outgoing(pull, now.method.own_pull(own), t=now.t, scale=total)
+        out = Outgoing(pull, now.method.own_pull(own), t=now.nth, scale=total)
         if not kind.passes:
             out = out._replace(key=now.down_key(client))
         sent = link.transmit(kind, now.channel.downward(), down, out)

@@ -77,7 +77,9 @@ class Star(Exchange):
         kind = self.down(now)
         if now.method.addressed or kind.passes:
             return None
-        out = Outgoing(now.method.broadcast(hub.method_state, 0), key=now.broadcast_key(), t=now.t)
+        out = Outgoing(
+            now.method.broadcast(hub.method_state, 0), key=now.broadcast_key(), t=now.nth
+        )
         return link.transmit(kind, now.channel.downward(), hub.link, out)
 
     def hear(
@@ -88,7 +90,7 @@ class Star(Exchange):
         received = now.method.broadcast(hub.method_state, client)
         if not now.method.addressed or not now.channel.down:
             return Heard(received, state.down, size_of(received))
-        out = Outgoing(received, key=now.down_key(client), t=now.t)
+        out = Outgoing(received, key=now.down_key(client), t=now.nth)
         sent = link.transmit(self.down(now), now.channel.downward(), state.down, out)
         return Heard(sent.arrived, sent.link, sent.bytes)
 
