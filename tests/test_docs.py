@@ -116,7 +116,9 @@ def test_an_experiment_is_valid_and_begins_with_its_own_command(path: Path) -> N
     text = path.read_text(encoding="utf-8")
     Experiment.from_config(tomllib.loads(text))
     head = text[: text.index("\nname = ")]
-    commands = re.findall(r"^# coterie (?:compare|attack) (\S+)", head, re.MULTILINE)
+    commands = re.findall(
+        r"^# coterie (?:compare|attack|tune) (experiments\S+)", head, re.MULTILINE
+    )
     assert commands
     assert set(commands) == {str(path.relative_to(ROOT))}
 

@@ -122,6 +122,12 @@ if __name__ == "__main__":
     for name, (title, data, oracle) in FEDERATIONS.items():
         folder = HERE / name
         folder.mkdir(exist_ok=True)
-        comment = "# Written by experiments/graph/make.py, which says what is done with it.\n"
+        path, runs = f"experiments/graph/{name}", f"runs/graph-{name}"
+        comment = (
+            "# Written by experiments/graph/make.py.\n#\n"
+            f"# coterie tune {path}/experiment.toml -o {runs}-tune\n"
+            f"# coterie compare {runs}-tune/tuned.toml -o {runs}\n"
+            f"# python experiments/graph/measure.py {runs} {path}\n"
+        )
         text = tomli_w.dumps(experiment(title, data, oracle))
         (folder / "experiment.toml").write_text(comment + text)

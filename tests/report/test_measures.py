@@ -9,8 +9,9 @@ import pytest
 
 import coterie
 from coterie import Federation, InvalidInput
+from coterie.core.sizes import parse_bytes
 from coterie.report import figures
-from coterie.report.budget import at_budget, parse_bytes, spent, to_target
+from coterie.report.budget import at_budget, spent, to_target
 from coterie.report.comparison import Comparison, Entry
 from coterie.report.measures import bytes_sheet, default_targets, fairness_sheet, sheets
 from coterie.report.outcome import Outcome

@@ -17,6 +17,7 @@ from coterie.channel.bits import BitReader, BitWriter, rice_parameter, whole_byt
 from coterie.core.errors import InvalidInput
 from coterie.core.options import option
 from coterie.core.randomness import permute
+from coterie.core.sizes import parse_bytes
 
 ORDER_OF_TURNS = 0
 """The key of the order in which coordinates take turns: a part of the wire format, the same in all
@@ -215,6 +216,30 @@ class Delta(TopK):
         "which coordinates are sent: the largest differences, or all in turn, the same for all",
         choices=("largest", "cyclic"),
     )
+
+    budget: str | None = option(
+        None,
+        "bytes on the wire that a client may send and receive in the whole run, envelopes included,"
+        ' e.g. "20kB": share, bits and exchange_every are then chosen (engine/budget.py)',
+    )
+    over: str = option(
+        "zenoh",
+        "what carries messages, for `budget`; payload: no envelopes are counted",
+        choices=("zenoh", "flower", "payload"),
+    )
+
+    def validate(self) -> None:
+        super().validate()
+        if self.budget is not None:
+            parse_bytes(self.budget)
+
+    def unused(self) -> dict[str, str]:
+        mine = super().unused()
+        if self.budget is None:
+            return {**mine, "over": f"{self.name}.budget is nothing"}
+        reason = f"{self.name}.budget is {self.budget!r}, which chooses it"
+        chosen = ("share", "k", "values", "pick", "down", "down_share")
+        return {**mine, **dict.fromkeys(chosen, reason)}
 
     @property
     def cyclic(self) -> bool:

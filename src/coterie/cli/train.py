@@ -59,7 +59,7 @@ def _compare(
 ) -> None:
     """Compare, or with `minutes` tune and compare, and print what comes out."""
     from coterie.cli.progress import bars
-    from coterie.report.budget import parse_bytes
+    from coterie.core.sizes import parse_bytes
     from coterie.report.measures import sheets
     from coterie.report.sites import sites_sheet
     from coterie.report.tables import comparison_table

@@ -30,7 +30,7 @@ from coterie.coupling.graph import Graph, complete
 from coterie.coupling.learnt import GraphRule
 from coterie.coupling.learnt.base import empty
 from coterie.data.federation import Federation
-from coterie.engine import prepare
+from coterie.engine import budget, prepare
 from coterie.engine.arguments import (
     as_attack,
     as_channel,
@@ -110,7 +110,10 @@ class Simulator:
         self.exchange = exchange_of(asked)
         self.pooled = isinstance(asked, PooledMethod)
         n = self.federation.clients
-        check(asked, channel, cohort := training.cohort_size(self.federation), n)
+        cohort = training.cohort_size(self.federation)
+        costs = budget.Run(self.model.parameters(), training.rounds, cohort / n, n, graph)
+        asked, channel = budget.settle(asked, channel, costs)
+        check(asked, channel, cohort, n)
         check_rounds(asked, training.rounds)
         peers = isinstance(asked, GraphMethod) and not asked.hub_between
         self.absent = absent if self.exchange.sends and not peers else None
@@ -370,13 +373,9 @@ class Simulator:
         """
         return self.roll.scored(split, self.malicious)
 
-    def index_of(self, client: int) -> int:
-        """Where a client stands among those that train."""
-        return self.roll.index_of(client)
-
     def models(self, client: int) -> dict[str, Vector]:
         """The models of one client, by view, as numpy arrays."""
-        client = self.index_of(client)
+        client = self.roll.index_of(client)
         with self.precision():
             rows = self.store.gather(np.array([client]))
             models = self._models(client, jax.tree.map(lambda leaf: leaf[0], rows))

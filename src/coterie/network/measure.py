@@ -24,7 +24,7 @@ def measure_gradient_seconds(simulator: Simulator, *, client: int = 0, repeats: 
     """Seconds per mini-batch gradient of one client alone on this machine: the median of several
     rounds of local work, compiled beforehand.
     """
-    method, index = simulator.method, simulator.index_of(client)
+    method, index = simulator.method, simulator.roll.index_of(client)
     with simulator.precision():
         rows = simulator.store.gather(np.array([index]))
         row: ClientState = jax.tree.map(lambda leaf: leaf[0], rows)

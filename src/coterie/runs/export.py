@@ -79,7 +79,7 @@ def client_number(simulator: Simulator, client: int | str) -> int:
         )
     else:
         number = int(client)
-    simulator.index_of(number)  # refuses who is not there
+    simulator.roll.index_of(number)  # refuses who is not there
     return number
 
 
@@ -124,7 +124,7 @@ def models_of(
     kept = outlines.read_models(folder, simulator, 0) is not None
     several = all_views(simulator)[view] if not kept and len(numbers) >= MANY else None
     for number in numbers:
-        place = simulator.index_of(number)
+        place = simulator.roll.index_of(number)
         if kept:
             found = outlines.read_models(folder, simulator, place)
             assert found is not None
