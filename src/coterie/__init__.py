@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from coterie.methods import (
         AFL,
         APFL,
+        CFL,
         IFCA,
         L2GD,
         METHODS,
@@ -66,9 +67,9 @@ __version__ = "0.1.0"
 
 _WHERE = {
     "coterie.methods": (
-        "AFL APFL IFCA L2GD METHODS RSA DFedU Ditto FedALA FedAMP FedAvg FedBABU FedBN FedFomo"
-        " FedPer FedProx FedRep FedU Global GraphProj LGFedAvg Local LpProj LpProj1 LpProj2 Method"
-        " Mocha PerFedAvg PFedGraph PFedMe Scaffold equal_compute get_method"
+        "AFL APFL CFL IFCA L2GD METHODS RSA DFedU Ditto FedALA FedAMP FedAvg FedBABU FedBN"
+        " FedFomo FedPer FedProx FedRep FedU Global GraphProj LGFedAvg Local LpProj LpProj1"
+        " LpProj2 Method Mocha PerFedAvg PFedGraph PFedMe Scaffold equal_compute get_method"
     ),
     "coterie.runs.answer": "answer",
     "coterie.runs.compare": "compare",
@@ -134,6 +135,7 @@ def load(name: str, *, seed: int = 0, **options: Any) -> "Federation":
 __all__ = [
     "AFL",
     "APFL",
+    "CFL",
     "IFCA",
     "L2GD",
     "METHODS",

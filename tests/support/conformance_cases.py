@@ -33,7 +33,7 @@ KINDS = ("local", "global", "fedavg", "scaffold", "pfedme", "lp-proj-1", "mocha"
 
 # Rivals, whose rounds are repeated in NumPy or equal those of others in tests of their own; what
 # conformance asks runs with `pytest -m slow`.
-RIVALS = ("fedala", "fedamp", "fedbabu", "fedfomo", "ifca", "pfedgraph")
+RIVALS = ("cfl", "fedala", "fedamp", "fedbabu", "fedfomo", "ifca", "pfedgraph")
 
 
 def daily(labels: Iterable[str]) -> list[Any]:
@@ -112,6 +112,10 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "per-fedavg, epochs, Hessian": (
         "per-fedavg",
         {"local_epochs": 1, "order": "hessian-vector", "adapt_steps": 2},
+    ),
+    "cfl, splits, by samples": (
+        "cfl",
+        {"eps1": 3.0, "eps2": 0.0, "clusters": 3, "weighting": "samples", "local_epochs": 1},
     ),
     "ifca, three clusters, FedAdam": (
         "ifca",

@@ -4,6 +4,7 @@ from coterie.methods import fedavg, fedu, graphproj, local, lpproj, pfedme, pool
 from coterie.methods.afl import AFL
 from coterie.methods.apfl import APFL
 from coterie.methods.base import METHODS, Method, get_method, method
+from coterie.methods.cfl import CFL
 from coterie.methods.ditto import Ditto
 from coterie.methods.fedala import FedALA
 from coterie.methods.fedamp import FedAMP
@@ -31,6 +32,7 @@ from coterie.methods.scaffold import Scaffold
 __all__ = [
     "AFL",
     "APFL",
+    "CFL",
     "IFCA",
     "L2GD",
     "METHODS",
