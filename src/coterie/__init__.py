@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from coterie.methods import (
         AFL,
         APFL,
+        APPLE,
         CFL,
         IFCA,
         L2GD,
@@ -67,7 +68,7 @@ __version__ = "0.1.0"
 
 _WHERE = {
     "coterie.methods": (
-        "AFL APFL CFL IFCA L2GD METHODS RSA DFedU Ditto FedALA FedAMP FedAvg FedBABU FedBN"
+        "AFL APFL APPLE CFL IFCA L2GD METHODS RSA DFedU Ditto FedALA FedAMP FedAvg FedBABU FedBN"
         " FedFomo FedPer FedProx FedRep FedU Global GraphProj LGFedAvg Local LpProj LpProj1"
         " LpProj2 Method Mocha PerFedAvg PFedGraph PFedMe Scaffold equal_compute get_method"
     ),
@@ -135,6 +136,7 @@ def load(name: str, *, seed: int = 0, **options: Any) -> "Federation":
 __all__ = [
     "AFL",
     "APFL",
+    "APPLE",
     "CFL",
     "IFCA",
     "L2GD",

@@ -33,7 +33,7 @@ KINDS = ("local", "global", "fedavg", "scaffold", "pfedme", "lp-proj-1", "mocha"
 
 # Rivals, whose rounds are repeated in NumPy or equal those of others in tests of their own; what
 # conformance asks runs with `pytest -m slow`.
-RIVALS = ("cfl", "fedala", "fedamp", "fedbabu", "fedfomo", "ifca", "pfedgraph")
+RIVALS = ("apple", "cfl", "fedala", "fedamp", "fedbabu", "fedfomo", "ifca", "pfedgraph")
 
 
 def daily(labels: Iterable[str]) -> list[Any]:
@@ -112,6 +112,16 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "per-fedavg, epochs, Hessian": (
         "per-fedavg",
         {"local_epochs": 1, "order": "hessian-vector", "adapt_steps": 2},
+    ),
+    "apple, epochs, momentum kept": (
+        "apple",
+        {
+            "local_epochs": 1,
+            "weight_lr": 0.05,
+            "weighting": "uniform",
+            "optimizer": "momentum",
+            "optimizer_state": "kept",
+        },
     ),
     "cfl, splits, by samples": (
         "cfl",

@@ -3,6 +3,7 @@
 from coterie.methods import fedavg, fedu, graphproj, local, lpproj, pfedme, pooled
 from coterie.methods.afl import AFL
 from coterie.methods.apfl import APFL
+from coterie.methods.apple import APPLE
 from coterie.methods.base import METHODS, Method, get_method, method
 from coterie.methods.cfl import CFL
 from coterie.methods.ditto import Ditto
@@ -32,6 +33,7 @@ from coterie.methods.scaffold import Scaffold
 __all__ = [
     "AFL",
     "APFL",
+    "APPLE",
     "CFL",
     "IFCA",
     "L2GD",
