@@ -27,9 +27,9 @@ The option `merging` is in the methods whose hub takes a mean: `fedavg`, `fedpro
 `scaffold`, `per-fedavg`, `pfedme`, `apfl`, `l2gd`, `lg-fedavg`, `fedper`, `fedrep`, `fedbn`,
 `fedbabu`, `fedala`, `ifca`, `cfl` (these two the mean or clipping), `lp-proj`, `lp-proj-1`,
 `lp-proj-2`. The hub of `rsa` moves by signs, the hub of `mocha` adds dual updates, and those of
-`fedamp`, `pfedgraph`, `fedfomo` and `apple` keep every client's model and mix or pass them on for
-each client apart, so they have no such option. The graph methods `fedu`, `dfedu` and `graph-proj`
-have `mixing`.
+`fedamp`, `pfedgraph`, `fedfomo`, `apple` and `sfl` keep every client's model and mix or pass them
+on for each client apart, so they have no such option. The graph methods `fedu`, `dfedu` and
+`graph-proj` have `mixing`.
 
 `optimizer` is in the methods whose local work is SGD (all but `pfedme`, `lp-proj` and `mocha`), and
 `server_optimizer` in those with `merging`; [optimisers.md](optimisers.md) has their names.
@@ -147,7 +147,8 @@ Graph methods go over public copies, and so does whatever a hub compresses (`dow
 must bring what arrives nearer to the message than the copy was, else errors add up. Refused there,
 with a sentence: `qsgd` unless levels² is above bucket (its default is not), `random-k` with
 `scaled`, `sketch` with `exact = false`. In deployments, `down` is refused for methods whose hub
-sends each client something different (`mocha`, `cfl`, `fedamp`, `pfedgraph`, `fedfomo`, `apple`).
+sends each client something different (`mocha`, `cfl`, `fedamp`, `pfedgraph`, `fedfomo`, `apple`,
+`sfl`).
 
 ## What becomes of the part that is cut off
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         L2GD,
         METHODS,
         RSA,
+        SFL,
         DFedU,
         Ditto,
         FedALA,
@@ -68,8 +69,8 @@ __version__ = "0.1.0"
 
 _WHERE = {
     "coterie.methods": (
-        "AFL APFL APPLE CFL IFCA L2GD METHODS RSA DFedU Ditto FedALA FedAMP FedAvg FedBABU FedBN"
-        " FedFomo FedPer FedProx FedRep FedU Global GraphProj LGFedAvg Local LpProj LpProj1"
+        "AFL APFL APPLE CFL IFCA L2GD METHODS RSA SFL DFedU Ditto FedALA FedAMP FedAvg FedBABU"
+        " FedBN FedFomo FedPer FedProx FedRep FedU Global GraphProj LGFedAvg Local LpProj LpProj1"
         " LpProj2 Method Mocha PerFedAvg PFedGraph PFedMe Scaffold equal_compute get_method"
     ),
     "coterie.runs.answer": "answer",
@@ -144,6 +145,7 @@ __all__ = [
     "METRICS",
     "MODELS",
     "RSA",
+    "SFL",
     "Cosine",
     "CoterieError",
     "DFedU",

@@ -75,7 +75,7 @@ STARS = [
     ),
     *(  # hubs that tell each client something of its own, which is not compressed
         pytest.param(name, channel, training, id=f"{name}, {number}", marks=pytest.mark.slow)
-        for name in ("fedamp", "pfedgraph", "fedfomo", "cfl", "apple")
+        for name in ("fedamp", "pfedgraph", "fedfomo", "cfl", "apple", "sfl")
         for number, (channel, training) in enumerate(
             [(PLAIN, {}), (PLAIN, {"cohort": 2}), (DELTA.replace(down=False), {"cohort": 2})]
         )

@@ -284,7 +284,7 @@ class Plan:
         """The client graph, where the plan has it: of a kind that needs no data, or edges by name:
         edges = [["ward-a", "ward-b", 1.0], …].
         """
-        if not isinstance(self.method, GraphMethod) or (self.peers and not self.graph):
+        if not self.method.couples or (self.peers and not self.graph):
             return None
         given = dict(self.graph)
         edges = given.pop("edges", None)

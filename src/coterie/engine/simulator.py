@@ -26,9 +26,8 @@ from coterie.core.metrics import metric_of
 from coterie.core.options import check_rounds
 from coterie.core.randomness import Role, role_key
 from coterie.core.vector import Vector
-from coterie.coupling.graph import Graph, complete
+from coterie.coupling.graph import Graph
 from coterie.coupling.learnt import GraphRule
-from coterie.coupling.learnt.base import empty
 from coterie.data.federation import Federation
 from coterie.engine import prepare
 from coterie.engine.arguments import (
@@ -112,9 +111,8 @@ class Simulator:
         self.absent = absent if self.exchange.sends and not peers else None
         self.graph: Graph | None = None
         self.kinship: Kinship | None = None
-        if isinstance(asked, GraphMethod):
-            given = empty(n) if isinstance(graph, GraphRule) else graph
-            self.graph = (complete(n) if given is None else given).check_size(n)
+        if asked.couples:
+            self.graph = prepare.graph_for(asked, graph, n)
         with self.precision():
             fresh = lambda: prepare.on_device(self.federation, training, self.graph)
             self.there: prepare.OnDevice = fresh() if like is None else like.there
@@ -134,6 +132,7 @@ class Simulator:
         first = self.model.vector(role_key(self.seed, Role.INIT), fed.input_shape)
         self.template = first.map(lambda leaf: leaf.astype(dtype))
         method = asked.bind(self.template, role_key(self.seed, Role.PROJECTION), fed.shape)
+        method = prepare.tied(method, self.graph, dtype)
         self.spec = prepare.spec_of(method, self.model, fed, options, cohort)
         self.malicious = prepare.malicious(self.attack, fed, self.seed)
         l2 = jnp.asarray(self.model.l2, dtype)

@@ -29,6 +29,7 @@ from coterie.methods.pfedme import PFedMe
 from coterie.methods.pooled import Global
 from coterie.methods.rsa import RSA
 from coterie.methods.scaffold import Scaffold
+from coterie.methods.sfl import SFL
 
 __all__ = [
     "AFL",
@@ -39,6 +40,7 @@ __all__ = [
     "L2GD",
     "METHODS",
     "RSA",
+    "SFL",
     "DFedU",
     "Ditto",
     "FedALA",

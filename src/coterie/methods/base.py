@@ -87,6 +87,8 @@ class Method(Options):
     views: ClassVar[tuple[str, ...]] = ("personal",)
     needs_exact: ClassVar[bool] = False
     """True when messages must arrive as they were sent: no channel may cut anything off."""
+    couples: ClassVar[bool] = False
+    """True when it needs the client graph of the experiment."""
     strength: ClassVar[str] = ""
     """The option that couples the clients: 0 gives Local."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,8 @@ class GraphMethod(Method):
     """clients: local, message → to the neighbours (or a hub that knows the graph): pull → client:
     absorb.
     """
+
+    couples: ClassVar[bool] = True
 
     def message(self, state: Any) -> Any:
         """What a client would send now, from what it keeps."""
