@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         METHODS,
         RSA,
         SFL,
+        Dada,
         DFedU,
         Ditto,
         FedALA,
@@ -69,9 +70,10 @@ __version__ = "0.1.0"
 
 _WHERE = {
     "coterie.methods": (
-        "AFL APFL APPLE CFL IFCA L2GD METHODS RSA SFL DFedU Ditto FedALA FedAMP FedAvg FedBABU"
-        " FedBN FedFomo FedPer FedProx FedRep FedU Global GraphProj LGFedAvg Local LpProj LpProj1"
-        " LpProj2 Method Mocha PerFedAvg PFedGraph PFedMe Scaffold equal_compute get_method"
+        "AFL APFL APPLE CFL IFCA L2GD METHODS RSA Dada SFL DFedU Ditto FedALA FedAMP FedAvg"
+        " FedBABU FedBN FedFomo FedPer FedProx FedRep FedU Global GraphProj LGFedAvg Local LpProj"
+        " LpProj1 LpProj2 Method Mocha PerFedAvg PFedGraph PFedMe Scaffold equal_compute"
+        " get_method"
     ),
     "coterie.runs.answer": "answer",
     "coterie.runs.compare": "compare",
@@ -149,6 +151,7 @@ __all__ = [
     "Cosine",
     "CoterieError",
     "DFedU",
+    "Dada",
     "Ditto",
     "Diverged",
     "FedALA",

@@ -50,7 +50,7 @@ def test_rounds_with_sampled_clients_repeated_in_numpy(rho: float) -> None:
     fed, graph, lr, lam, alpha, layers, steps = linear(), uneven_graph(4), 0.2, 0.6, 0.7, 2, 3
     b, best = facts(fed)
     method = coterie.SFL(
-        lr=lr, lam=lam, alpha=alpha, layers=layers, local_steps=steps, rho=rho, neighbours=2
+        lr=lr, lam=lam, alpha=alpha, layers=layers, local_steps=steps, rho=rho, nearest=2
     )
     run = trained(method, fed, graph, rounds=5, cohort=3, seed=1, sampling="full")
     given = graph.weights.toarray() + np.eye(N)
@@ -105,7 +105,7 @@ def test_where_it_stands_still() -> None:
 
 
 def test_a_learnt_structure_ties_kin() -> None:
-    method = coterie.SFL(lr=0.1, local_steps=15, rho=1.0, neighbours=2, lam=0.01)
+    method = coterie.SFL(lr=0.1, local_steps=15, rho=1.0, nearest=2, lam=0.01)
     run = trained(method, two_groups(), None, rounds=20, sampling="full")
     bound: Any = run.method
     with run.precision():

@@ -33,7 +33,18 @@ KINDS = ("local", "global", "fedavg", "scaffold", "pfedme", "lp-proj-1", "mocha"
 
 # Rivals, whose rounds are repeated in NumPy or equal those of others in tests of their own; what
 # conformance asks runs with `pytest -m slow`.
-RIVALS = ("apple", "cfl", "fedala", "fedamp", "fedbabu", "fedfomo", "ifca", "pfedgraph", "sfl")
+RIVALS = (
+    "apple",
+    "cfl",
+    "dada",
+    "fedala",
+    "fedamp",
+    "fedbabu",
+    "fedfomo",
+    "ifca",
+    "pfedgraph",
+    "sfl",
+)
 
 
 def daily(labels: Iterable[str]) -> list[Any]:
@@ -101,7 +112,11 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "fedfomo, two models": ("fedfomo", {"download": 2, "epsilon": 0.5, "validation": 0.4}),
     "sfl, two layers, learnt in part": (
         "sfl",
-        {"layers": 2, "alpha": 0.7, "rho": 0.5, "neighbours": 2, "local_epochs": 1, "lam": 0.5},
+        {"layers": 2, "alpha": 0.7, "rho": 0.5, "nearest": 2, "local_epochs": 1, "lam": 0.5},
+    ),
+    "dada, implicit, full": (
+        "dada",
+        {"implicit": True, "eta": 5.0, "full": 8.0, "optimizer": "momentum"},
     ),
     "apfl, adaptive": ("apfl", {"adapt": True}),
     "l2gd, coin": ("l2gd", {"coin": True}),

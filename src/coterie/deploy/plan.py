@@ -176,6 +176,7 @@ class Plan:
                 " their names."
             )
         check_rounds(self.method, self.training.rounds)
+        self.method.check_deployed()
         self.coupling  # noqa: B018 - refuses a wrong graph now and not in the first round
 
     @classmethod

@@ -6,6 +6,7 @@ from coterie.methods.apfl import APFL
 from coterie.methods.apple import APPLE
 from coterie.methods.base import METHODS, Method, get_method, method
 from coterie.methods.cfl import CFL
+from coterie.methods.dada import Dada
 from coterie.methods.ditto import Ditto
 from coterie.methods.fedala import FedALA
 from coterie.methods.fedamp import FedAMP
@@ -42,6 +43,7 @@ __all__ = [
     "RSA",
     "SFL",
     "DFedU",
+    "Dada",
     "Ditto",
     "FedALA",
     "FedAMP",

@@ -142,6 +142,9 @@ class Method(Options):
         """Step-size conditions that can be checked beforehand; called on a bound method."""
         return []
 
+    def check_deployed(self) -> None:
+        """Refuse what only a simulation can know."""
+
     def for_newcomers(self, largest: int) -> Method:
         """The bound method for clients that were not in training, of which the largest has so many
         training samples.

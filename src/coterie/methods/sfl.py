@@ -28,11 +28,11 @@ class Near(NamedTuple):
     w: Vector
 
 
-def nearest(apart: Any, count: int) -> Any:
+def ties(apart: Any, count: int) -> Any:
     """For each row of squared distances: exp(−d/mean d) for the `count` least besides itself, and 0
     for all others; rows are made to add up to 1.
 
-    >>> nearest(jnp.array([[0.0, 1.0, 2.0], [1.0, 0.0, 1.0], [2.0, 1.0, 0.0]]), 1).tolist()[0]
+    >>> ties(jnp.array([[0.0, 1.0, 2.0], [1.0, 0.0, 1.0], [2.0, 1.0, 0.0]]), 1).tolist()[0]
     [0.0, 1.0, 0.0]
     """
     n = len(apart)
@@ -66,7 +66,7 @@ class SFL(Remembering, LocalSGD):
     L             layers (3 in the authors' code)
     α             alpha (1 in the authors' code)
     λ             lam
-    ρ, structure  rho, neighbours: Â ← (1−ρ)Â + ρB, where B is learnt: exp(−‖v_k − v_l‖²/mean) for
+    ρ, structure  rho, nearest: Â ← (1−ρ)Â + ρB, where B is learnt: exp(−‖v_k − v_l‖²/mean) for
                   the nearest of each client, rows add up to 1 (SFL*)
     μ, R          lr, local_steps (or local_epochs)
     ============  ================================================================================
@@ -99,7 +99,7 @@ class SFL(Remembering, LocalSGD):
         high=1,
         search=LinearRange(0.0, 1.0),
     )
-    neighbours: int = option(5, "whom the learnt part ties each client to", low=1)
+    nearest: int = option(5, "how many others the learnt part ties each client to", low=1)
     relations: Any = hidden()
 
     def over(self, graph: Any) -> Self:
@@ -112,7 +112,7 @@ class SFL(Remembering, LocalSGD):
         if n == 1:
             return self.relations
         apart = jax.vmap(lambda v: squared_distances(v, hub.models))(hub.models)
-        return (1 - rho) * self.relations + rho * nearest(apart, self.neighbours)
+        return (1 - rho) * self.relations + rho * ties(apart, self.nearest)
 
     def mixture(self, hub: Memory, shares: Any) -> Vector:
         """Σ_k shares_k u_k."""
