@@ -28,7 +28,7 @@ The option `merging` is in the methods whose hub takes a mean: `fedavg`, `fedpro
 `fedbabu`, `fedala`, `ifca`, `cfl` (these two the mean or clipping), `lp-proj`, `lp-proj-1`,
 `lp-proj-2`. The hub of `rsa` moves by signs, the hub of `mocha` adds dual updates, and those of
 `fedamp`, `pfedgraph`, `fedfomo`, `apple` and `sfl` keep every client's model and mix or pass them
-on for each client apart, so they have no such option. The graph methods `fedu`, `dfedu` and
+on for each client apart, so they have no such option. The graph methods `fedu`, `dfedu`, `dada` and
 `graph-proj` have `mixing`.
 
 `optimizer` is in the methods whose local work is SGD (all but `pfedme`, `lp-proj` and `mocha`), and
@@ -140,7 +140,7 @@ method in a comparison may have its own.
 | star methods (a hub merges) | all |
 | `mocha` | `plain` only: a lossy channel would break the bond between its two kinds of variables |
 | `ifca` | `plain` only: a message says which cluster it is for, and is near a model known by that |
-| `fedu`, `dfedu`, `graph-proj` | all that bring a message nearer (below) |
+| `fedu`, `dfedu`, `dada`, `graph-proj` | all that bring a message nearer (below) |
 | `local`, `global` | send no messages: a channel changes nothing |
 
 Graph methods go over public copies, and so does whatever a hub compresses (`down`). There a channel

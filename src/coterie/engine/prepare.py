@@ -123,7 +123,7 @@ def graph_for(method: Method, graph: Graph | GraphRule | None, clients: int) -> 
         if not isinstance(method, GraphMethod):
             raise InvalidInput(
                 f"the graph is learnt by a rule, but the method is {method.name}, which takes a"
-                " graph as it is given; rules learn one for fedu, dfedu and graph-proj."
+                " graph as it is given; rules learn one for fedu, dfedu, dada and graph-proj."
             )
         return empty(clients)
     return (complete(clients) if graph is None else graph).check_size(clients)
