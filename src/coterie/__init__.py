@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         FedAvg,
         FedBABU,
         FedBN,
+        FedEM,
         FedFomo,
         FedPer,
         FedProx,
@@ -71,8 +72,8 @@ __version__ = "0.1.0"
 _WHERE = {
     "coterie.methods": (
         "AFL APFL APPLE CFL IFCA L2GD METHODS RSA Dada SFL DFedU Ditto FedALA FedAMP FedAvg"
-        " FedBABU FedBN FedFomo FedPer FedProx FedRep FedU Global GraphProj LGFedAvg Local LpProj"
-        " LpProj1 LpProj2 Method Mocha PerFedAvg PFedGraph PFedMe Scaffold equal_compute"
+        " FedBABU FedBN FedEM FedFomo FedPer FedProx FedRep FedU Global GraphProj LGFedAvg Local"
+        " LpProj LpProj1 LpProj2 Method Mocha PerFedAvg PFedGraph PFedMe Scaffold equal_compute"
         " get_method"
     ),
     "coterie.runs.answer": "answer",
@@ -159,6 +160,7 @@ __all__ = [
     "FedAvg",
     "FedBABU",
     "FedBN",
+    "FedEM",
     "FedFomo",
     "FedPer",
     "FedProx",

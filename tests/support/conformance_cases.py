@@ -40,6 +40,7 @@ RIVALS = (
     "fedala",
     "fedamp",
     "fedbabu",
+    "fedem",
     "fedfomo",
     "ifca",
     "pfedgraph",
@@ -117,6 +118,10 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "dada, implicit, full": (
         "dada",
         {"implicit": True, "eta": 5.0, "full": 8.0, "optimizer": "momentum"},
+    ),
+    "fedem, two components, FedAdam": (
+        "fedem",
+        {"components": 2, "local_epochs": 1, "look": 2, "server_optimizer": "fedadam"},
     ),
     "apfl, adaptive": ("apfl", {"adapt": True}),
     "l2gd, coin": ("l2gd", {"coin": True}),

@@ -278,7 +278,7 @@ class Plan:
         return self.problem.shape(self.size)
 
     def built(self) -> Model:
-        return build_model(self.model, self.shape)
+        return self.method.modelled(build_model(self.model, self.shape), self.shape)
 
     @cached_property
     def coupling(self) -> Graph | None:

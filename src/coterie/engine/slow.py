@@ -142,7 +142,8 @@ class Slow:
         if attack is not None:
             self.malicious = draw_malicious(self.seed, self.n, attack.fraction)
         with self.precision():
-            self._prepare(asked, build_model(model, federation.shape))
+            shape = federation.shape
+            self._prepare(asked, asked.modelled(build_model(model, shape), shape))
         self.sketches: dict[int, NDArray[np.float64]] = {}
         """Learnt graphs: what was heard last of each client."""
         self.trained: set[int] = set()

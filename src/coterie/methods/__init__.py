@@ -13,6 +13,7 @@ from coterie.methods.fedamp import FedAMP
 from coterie.methods.fedavg import FedAvg
 from coterie.methods.fedbabu import FedBABU
 from coterie.methods.fedbn import FedBN
+from coterie.methods.fedem import FedEM
 from coterie.methods.fedfomo import FedFomo
 from coterie.methods.fedprox import FedProx
 from coterie.methods.fedrep import FedPer, FedRep
@@ -50,6 +51,7 @@ __all__ = [
     "FedAvg",
     "FedBABU",
     "FedBN",
+    "FedEM",
     "FedFomo",
     "FedPer",
     "FedProx",

@@ -25,6 +25,7 @@ from coterie.core.options import Options, chosen, option, registered
 from coterie.core.search import LogRange
 from coterie.core.vector import Vector
 from coterie.data.shape import ProblemShape
+from coterie.models.base import Model
 from coterie.models.objective import Objective
 
 METHODS: dict[str, type[Method]] = {}
@@ -105,6 +106,12 @@ class Method(Options):
         """The options, those that all methods have at the end."""
         found = super().public()
         return {k: d for k, d in found.items() if k != "l2"} | {"l2": found["l2"]}
+
+    def modelled(self, model: Model, shape: ProblemShape) -> Model:
+        """The model whose parameters the method's `Vector`s are, made of the one that was asked
+        for: by default that one. A mixture has several of them and a weight each.
+        """
+        return model
 
     def bind(self, template: Vector, key: Any, shape: ProblemShape) -> Method:
         """A copy that holds what all participants draw from the shared seed (a projection) or know
