@@ -25,10 +25,11 @@ How each method was checked (closed form, solver, or rounds repeated in NumPy) i
 
 The option `merging` is in the methods whose hub takes a mean: `fedavg`, `fedprox`, `ditto`, `afl`,
 `scaffold`, `per-fedavg`, `pfedme`, `apfl`, `l2gd`, `lg-fedavg`, `fedper`, `fedrep`, `fedbn`,
-`fedbabu`, `fedala`, `ifca` (the mean or clipping), `lp-proj`, `lp-proj-1`, `lp-proj-2`. The hub of
-`rsa` moves by signs, the hub of `mocha` adds dual updates, and those of `fedamp`, `pfedgraph` and
-`fedfomo` keep every client's model and mix or pass them on for each client apart, so they have no
-such option. The graph methods `fedu`, `dfedu` and `graph-proj` have `mixing`.
+`fedbabu`, `fedala`, `fedem`, `ifca`, `cfl` (these two the mean or clipping), `lp-proj`,
+`lp-proj-1`, `lp-proj-2`. The hub of `rsa` moves by signs, the hub of `mocha` adds dual updates, and
+those of `fedamp`, `pfedgraph`, `fedfomo`, `apple` and `sfl` keep every client's model and mix or
+pass them on for each client apart, so they have no such option. The graph methods `fedu`, `dfedu`,
+`dada` and `graph-proj` have `mixing`.
 
 `optimizer` is in the methods whose local work is SGD (all but `pfedme`, `lp-proj` and `mocha`), and
 `server_optimizer` in those with `merging`; [optimisers.md](optimisers.md) has their names.
@@ -139,14 +140,15 @@ method in a comparison may have its own.
 | star methods (a hub merges) | all |
 | `mocha` | `plain` only: a lossy channel would break the bond between its two kinds of variables |
 | `ifca` | `plain` only: a message says which cluster it is for, and is near a model known by that |
-| `fedu`, `dfedu`, `graph-proj` | all that bring a message nearer (below) |
+| `fedu`, `dfedu`, `dada`, `graph-proj` | all that bring a message nearer (below) |
 | `local`, `global` | send no messages: a channel changes nothing |
 
 Graph methods go over public copies, and so does whatever a hub compresses (`down`). There a channel
 must bring what arrives nearer to the message than the copy was, else errors add up. Refused there,
 with a sentence: `qsgd` unless levels² is above bucket (its default is not), `random-k` with
 `scaled`, `sketch` with `exact = false`. In deployments, `down` is refused for methods whose hub
-sends each client something different (`mocha`, `fedamp`, `pfedgraph`, `fedfomo`).
+sends each client something different (`mocha`, `cfl`, `fedamp`, `pfedgraph`, `fedfomo`, `apple`,
+`sfl`).
 
 ## What becomes of the part that is cut off
 

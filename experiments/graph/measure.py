@@ -1,5 +1,5 @@
-"""What a comparison of this folder says, in one table: accuracy of all clients, of those with little
-data and of the worst tenth, who is clearly hurt, and what it cost.
+"""What a comparison of this folder says, in one table: accuracy of all clients, of those with
+little data and of the worst tenth, who is clearly hurt, and what it cost.
 
 python experiments/graph/measure.py runs/graph-mnist experiments/graph/mnist
 
@@ -91,9 +91,9 @@ if __name__ == "__main__":
     assert chosen is not None
     head = (
         f"{experiment.name}. Mean over clients on test data, in %, ± deviation over"
-        f" {len(experiment.seeds)} seeds; every method tuned with the same budget on validation data"
-        f" of another seed. Gains, who is helped and who is hurt: against {chosen.label}, with the"
-        " 95% interval of the mean for these clients. Best on validation data first."
+        f" {len(experiment.seeds)} seeds; every method tuned with the same budget on validation"
+        f" data of another seed. Gains, who is helped and who is hurt: against {chosen.label}, with"
+        " the 95% interval of the mean for these clients. Best on validation data first."
     )
     notes = [f"- {note}" for note in comparison.notes()]
     (out / "result.md").write_text("\n".join([head, "", *table(comparison), "", *notes, ""]))

@@ -24,10 +24,14 @@ if TYPE_CHECKING:
     from coterie.methods import (
         AFL,
         APFL,
+        APPLE,
+        CFL,
         IFCA,
         L2GD,
         METHODS,
         RSA,
+        SFL,
+        Dada,
         DFedU,
         Ditto,
         FedALA,
@@ -35,6 +39,7 @@ if TYPE_CHECKING:
         FedAvg,
         FedBABU,
         FedBN,
+        FedEM,
         FedFomo,
         FedPer,
         FedProx,
@@ -66,9 +71,10 @@ __version__ = "0.1.0"
 
 _WHERE = {
     "coterie.methods": (
-        "AFL APFL IFCA L2GD METHODS RSA DFedU Ditto FedALA FedAMP FedAvg FedBABU FedBN FedFomo"
-        " FedPer FedProx FedRep FedU Global GraphProj LGFedAvg Local LpProj LpProj1 LpProj2 Method"
-        " Mocha PerFedAvg PFedGraph PFedMe Scaffold equal_compute get_method"
+        "AFL APFL APPLE CFL IFCA L2GD METHODS RSA Dada SFL DFedU Ditto FedALA FedAMP FedAvg"
+        " FedBABU FedBN FedEM FedFomo FedPer FedProx FedRep FedU Global GraphProj LGFedAvg Local"
+        " LpProj LpProj1 LpProj2 Method Mocha PerFedAvg PFedGraph PFedMe Scaffold equal_compute"
+        " get_method"
     ),
     "coterie.runs.answer": "answer",
     "coterie.runs.compare": "compare",
@@ -134,15 +140,19 @@ def load(name: str, *, seed: int = 0, **options: Any) -> "Federation":
 __all__ = [
     "AFL",
     "APFL",
+    "APPLE",
+    "CFL",
     "IFCA",
     "L2GD",
     "METHODS",
     "METRICS",
     "MODELS",
     "RSA",
+    "SFL",
     "Cosine",
     "CoterieError",
     "DFedU",
+    "Dada",
     "Ditto",
     "Diverged",
     "FedALA",
@@ -150,6 +160,7 @@ __all__ = [
     "FedAvg",
     "FedBABU",
     "FedBN",
+    "FedEM",
     "FedFomo",
     "FedPer",
     "FedProx",

@@ -75,12 +75,13 @@ STARS = [
     ),
     *(  # hubs that tell each client something of its own, which is not compressed
         pytest.param(name, channel, training, id=f"{name}, {number}", marks=pytest.mark.slow)
-        for name in ("fedamp", "pfedgraph", "fedfomo")
+        for name in ("fedamp", "pfedgraph", "fedfomo", "cfl", "apple", "sfl")
         for number, (channel, training) in enumerate(
             [(PLAIN, {}), (PLAIN, {"cohort": 2}), (DELTA.replace(down=False), {"cohort": 2})]
         )
     ),
     pytest.param("mocha", PLAIN, {}, id="mocha", marks=pytest.mark.slow),
+    pytest.param("fedem", DELTA, {"cohort": 2}, id="fedem", marks=pytest.mark.slow),
     pytest.param("ifca", PLAIN, {"cohort": 2}, id="ifca", marks=pytest.mark.slow),
     pytest.param("graph-proj", PLAIN, {}, id="graph-proj", marks=pytest.mark.slow),
 ]

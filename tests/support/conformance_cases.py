@@ -33,7 +33,19 @@ KINDS = ("local", "global", "fedavg", "scaffold", "pfedme", "lp-proj-1", "mocha"
 
 # Rivals, whose rounds are repeated in NumPy or equal those of others in tests of their own; what
 # conformance asks runs with `pytest -m slow`.
-RIVALS = ("fedala", "fedamp", "fedbabu", "fedfomo", "ifca", "pfedgraph")
+RIVALS = (
+    "apple",
+    "cfl",
+    "dada",
+    "fedala",
+    "fedamp",
+    "fedbabu",
+    "fedem",
+    "fedfomo",
+    "ifca",
+    "pfedgraph",
+    "sfl",
+)
 
 
 def daily(labels: Iterable[str]) -> list[Any]:
@@ -101,6 +113,18 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
         {"local_epochs": 1, "weighting": "uniform", "alpha": 0.2, "lam": 0.0},
     ),
     "fedfomo, two models": ("fedfomo", {"download": 2, "epsilon": 0.5, "validation": 0.4}),
+    "sfl, two layers, learnt in part": (
+        "sfl",
+        {"layers": 2, "alpha": 0.7, "rho": 0.5, "nearest": 2, "local_epochs": 1, "lam": 0.5},
+    ),
+    "dada, implicit, full": (
+        "dada",
+        {"implicit": True, "eta": 5.0, "full": 8.0, "optimizer": "momentum"},
+    ),
+    "fedem, two components, FedAdam": (
+        "fedem",
+        {"components": 2, "local_epochs": 1, "look": 2, "server_optimizer": "fedadam"},
+    ),
     "apfl, adaptive": ("apfl", {"adapt": True}),
     "l2gd, coin": ("l2gd", {"coin": True}),
     "mocha, Ω learnt, slow clients": (
@@ -114,6 +138,20 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "per-fedavg, epochs, Hessian": (
         "per-fedavg",
         {"local_epochs": 1, "order": "hessian-vector", "adapt_steps": 2},
+    ),
+    "apple, epochs, momentum kept": (
+        "apple",
+        {
+            "local_epochs": 1,
+            "weight_lr": 0.05,
+            "weighting": "uniform",
+            "optimizer": "momentum",
+            "optimizer_state": "kept",
+        },
+    ),
+    "cfl, splits, by samples": (
+        "cfl",
+        {"eps1": 3.0, "eps2": 0.0, "clusters": 3, "weighting": "samples", "local_epochs": 1},
     ),
     "ifca, three clusters, FedAdam": (
         "ifca",

@@ -176,6 +176,7 @@ class Plan:
                 " their names."
             )
         check_rounds(self.method, self.training.rounds)
+        self.method.check_deployed()
         self.coupling  # noqa: B018 - refuses a wrong graph now and not in the first round
 
     @classmethod
@@ -277,14 +278,14 @@ class Plan:
         return self.problem.shape(self.size)
 
     def built(self) -> Model:
-        return build_model(self.model, self.shape)
+        return self.method.modelled(build_model(self.model, self.shape), self.shape)
 
     @cached_property
     def coupling(self) -> Graph | None:
         """The client graph, where the plan has it: of a kind that needs no data, or edges by name:
         edges = [["ward-a", "ward-b", 1.0], …].
         """
-        if not isinstance(self.method, GraphMethod) or (self.peers and not self.graph):
+        if not self.method.couples or (self.peers and not self.graph):
             return None
         given = dict(self.graph)
         edges = given.pop("edges", None)

@@ -22,6 +22,7 @@ from coterie.data.federation import Split
 from coterie.deploy.plan import Plan
 from coterie.deploy.programs import GRAPH, STAR
 from coterie.engine.evaluate import to_device
+from coterie.engine.prepare import tied
 from coterie.engine.setting import ClientState, Coupled, Data, HubState, Round, Setting, Spec
 from coterie.methods.star import StarMethod
 from coterie.models.base import Model
@@ -53,9 +54,8 @@ class Setup:
         self.template = init.map(lambda leaf: leaf.astype(self.dtype))
         self.samples = 1 if own is None else int(own.sizes[0])
         shape = plan.shape._replace(largest=self.samples)
-        self.method: Any = plan.method.bind(
-            self.template, role_key(self.seed, Role.PROJECTION), shape
-        )
+        bound = plan.method.bind(self.template, role_key(self.seed, Role.PROJECTION), shape)
+        self.method: Any = tied(bound, plan.coupling, self.dtype)
         batch = self.samples if options.sampling == "full" else options.batch_size
         learner = learner_of(self.model, shape, batch, options.sampling)
         self.spec = Spec(learner, plan.size, plan.cohort, 1)

@@ -13,7 +13,8 @@ from coterie.adversary import Attack, Threat, draw_malicious
 from coterie.channel.codec import size_of
 from coterie.core.errors import InvalidInput
 from coterie.core.typing import Array, Scalar
-from coterie.coupling.graph import Graph
+from coterie.coupling.graph import Graph, complete
+from coterie.coupling.learnt.base import GraphRule, empty
 from coterie.data.federation import Federation
 from coterie.engine.evaluate import DeviceSplit, to_device
 from coterie.engine.exchange import exchange_of
@@ -21,6 +22,8 @@ from coterie.engine.setting import Coupled, Data, Spec
 from coterie.engine.side_by_side import side_by_side
 from coterie.engine.training import Training
 from coterie.methods.base import Method, PooledMethod
+from coterie.methods.graph import GraphMethod
+from coterie.methods.star import StarMethod
 from coterie.models.base import Model
 from coterie.models.build import learner_of
 from coterie.models.objective import Held
@@ -130,6 +133,27 @@ def threat(
         rng = np.random.default_rng([seed, int(k), 0xBAD])
         y[rows] = attack.poisoned(y[rows], fed.classes, rng)
     return Threat(attack, jnp.asarray(lie)), jnp.asarray(y.astype(np.int32))
+
+
+def graph_for(method: Method, graph: Graph | GraphRule | None, clients: int) -> Graph:
+    """The graph that a method begins with: the given one, all pairs where none is given, or none
+    yet where a rule learns it.
+    """
+    if isinstance(graph, GraphRule):
+        if not isinstance(method, GraphMethod):
+            raise InvalidInput(
+                f"the graph is learnt by a rule, but the method is {method.name}, which takes a"
+                " graph as it is given; rules learn one for fedu, dfedu, dada and graph-proj."
+            )
+        return empty(clients)
+    return (complete(clients) if graph is None else graph).check_size(clients)
+
+
+def tied(method: Method, graph: Graph | None, dtype: Any) -> Method:
+    """A bound method whose hub knows the graph, where there is one and it merges messages."""
+    if graph is None or not isinstance(method, StarMethod):
+        return method
+    return method.over(jnp.asarray(graph.weights.toarray(), dtype))
 
 
 def coupled(graph: Graph | None, dtype: Any) -> Coupled:

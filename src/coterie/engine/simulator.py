@@ -26,9 +26,8 @@ from coterie.core.metrics import metric_of
 from coterie.core.options import check_rounds
 from coterie.core.randomness import Role, role_key
 from coterie.core.vector import Vector
-from coterie.coupling.graph import Graph, complete
+from coterie.coupling.graph import Graph
 from coterie.coupling.learnt import GraphRule
-from coterie.coupling.learnt.base import empty
 from coterie.data.federation import Federation
 from coterie.engine import budget, prepare
 from coterie.engine.arguments import (
@@ -105,7 +104,7 @@ class Simulator:
             self.federation = federation.subset(self.members)
             if isinstance(graph, Graph):
                 graph = graph.check_size(federation.clients).subset(self.members)
-        self.model = build_model(model, federation.shape)
+        self.model = asked.modelled(build_model(model, federation.shape), federation.shape)
         self.seed = training.seed
         self.exchange = exchange_of(asked)
         self.pooled = isinstance(asked, PooledMethod)
@@ -121,9 +120,8 @@ class Simulator:
         self.kinship: Kinship | None = None
         alone = graph.after if isinstance(graph, GraphRule) else 0
         self.pace = pace_of(asked, training.rounds, alone if isinstance(asked, GraphMethod) else 0)
-        if isinstance(asked, GraphMethod):
-            given = empty(n) if isinstance(graph, GraphRule) else graph
-            self.graph = (complete(n) if given is None else given).check_size(n)
+        if asked.couples:
+            self.graph = prepare.graph_for(asked, graph, n)
         with self.precision():
             fresh = lambda: prepare.on_device(self.federation, training, self.graph)
             self.there: prepare.OnDevice = fresh() if like is None else like.there
@@ -143,7 +141,7 @@ class Simulator:
         first = self.model.vector(role_key(self.seed, Role.INIT), fed.input_shape)
         self.template = first.map(lambda leaf: leaf.astype(dtype))
         method = asked.bind(self.template, role_key(self.seed, Role.PROJECTION), fed.shape)
-        method = paced(method, self.pace)
+        method = paced(prepare.tied(method, self.graph, dtype), self.pace)
         self.spec = prepare.spec_of(method, self.model, fed, options, cohort)
         self.malicious = prepare.malicious(self.attack, fed, self.seed)
         l2 = jnp.asarray(self.model.l2, dtype)

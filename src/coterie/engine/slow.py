@@ -136,14 +136,15 @@ class Slow:
         asked = get_method(method) if isinstance(method, str) else method
         self.graph = None
         self.rule = graph if isinstance(graph, GraphRule) else None
-        if isinstance(asked, GraphMethod):
+        if asked.couples:
             given = empty(self.n) if isinstance(graph, GraphRule) else graph
             self.graph = (complete(self.n) if given is None else given).check_size(self.n)
         self.malicious = np.zeros(self.n, bool)
         if attack is not None:
             self.malicious = draw_malicious(self.seed, self.n, attack.fraction)
         with self.precision():
-            self._prepare(asked, build_model(model, federation.shape))
+            shape = federation.shape
+            self._prepare(asked, asked.modelled(build_model(model, shape), shape))
         self.sketches: dict[int, NDArray[np.float64]] = {}
         """Learnt graphs: what was heard last of each client."""
         self.trained: set[int] = set()
@@ -161,6 +162,8 @@ class Slow:
         self.template = init.map(lambda leaf: leaf.astype(self.dtype))
         key = role_key(self.seed, Role.PROJECTION)
         bound: Any = asked.bind(self.template, key, fed.shape)
+        if isinstance(bound, StarMethod) and self.graph is not None:
+            bound = bound.over(jnp.asarray(self.graph.weights.toarray(), self.dtype))
         self.method = self._paced(bound)
         self.pooled = isinstance(asked, PooledMethod)
         batch = options.batch_size

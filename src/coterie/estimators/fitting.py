@@ -23,7 +23,6 @@ from coterie.engine.personal import all_views
 from coterie.engine.simulator import Simulator
 from coterie.engine.training import Training
 from coterie.methods.base import METHODS, Method, get_method
-from coterie.methods.graph import GraphMethod
 from coterie.models.base import ModelSpec, get_model
 from coterie.runs.kit import Kit
 
@@ -180,7 +179,7 @@ class Trained(NamedTuple):
 def train(
     federation: Federation, method: Method, spec: ModelSpec, training: Training, graph: Any
 ) -> Trained:
-    tied = graph_of(graph, federation) if isinstance(method, GraphMethod) else None
+    tied = graph_of(graph, federation) if method.couples else None
     simulator = Simulator(method, federation, spec, training, tied)
     while simulator.t < training.rounds:
         simulator.advance(training.rounds - simulator.t)

@@ -38,6 +38,7 @@ from coterie.estimators.fitting import (
 from coterie.models.apply import mean_of_all, outputs_of, outputs_of_each, probabilities
 from coterie.models.base import Model
 from coterie.models.build import build_model
+from coterie.runs.contender import Contender
 from coterie.runs.kit import Kit
 
 Array = NDArray[Any]
@@ -161,7 +162,8 @@ class Personal(BaseEstimator):
         shape = ProblemShape(*self._shape)
         facts = self._kit[0]["model"]
         spec = model_of(facts["name"], {k: v for k, v in facts.items() if k != "name"})
-        return build_model(spec, shape), shape.outputs
+        method = Contender.from_config(self._kit[0]["method"]).method
+        return method.modelled(build_model(spec, shape), shape), shape.outputs
 
     def _stacked(self, model: Model, view: str) -> Any:
         return tree_of(model.predictor(self._shape[1]), self.models_[view])

@@ -3,13 +3,17 @@
 from coterie.methods import fedavg, fedu, graphproj, local, lpproj, pfedme, pooled
 from coterie.methods.afl import AFL
 from coterie.methods.apfl import APFL
+from coterie.methods.apple import APPLE
 from coterie.methods.base import METHODS, Method, get_method, method
+from coterie.methods.cfl import CFL
+from coterie.methods.dada import Dada
 from coterie.methods.ditto import Ditto
 from coterie.methods.fedala import FedALA
 from coterie.methods.fedamp import FedAMP
 from coterie.methods.fedavg import FedAvg
 from coterie.methods.fedbabu import FedBABU
 from coterie.methods.fedbn import FedBN
+from coterie.methods.fedem import FedEM
 from coterie.methods.fedfomo import FedFomo
 from coterie.methods.fedprox import FedProx
 from coterie.methods.fedrep import FedPer, FedRep
@@ -27,21 +31,27 @@ from coterie.methods.pfedme import PFedMe
 from coterie.methods.pooled import Global
 from coterie.methods.rsa import RSA
 from coterie.methods.scaffold import Scaffold
+from coterie.methods.sfl import SFL
 
 __all__ = [
     "AFL",
     "APFL",
+    "APPLE",
+    "CFL",
     "IFCA",
     "L2GD",
     "METHODS",
     "RSA",
+    "SFL",
     "DFedU",
+    "Dada",
     "Ditto",
     "FedALA",
     "FedAMP",
     "FedAvg",
     "FedBABU",
     "FedBN",
+    "FedEM",
     "FedFomo",
     "FedPer",
     "FedProx",

@@ -25,6 +25,7 @@ from coterie.core.options import Options, chosen, hidden, option, registered
 from coterie.core.search import LogRange
 from coterie.core.vector import Vector
 from coterie.data.shape import ProblemShape
+from coterie.models.base import Model
 from coterie.models.objective import Objective
 
 METHODS: dict[str, type[Method]] = {}
@@ -87,6 +88,8 @@ class Method(Options):
     views: ClassVar[tuple[str, ...]] = ("personal",)
     needs_exact: ClassVar[bool] = False
     """True when messages must arrive as they were sent: no channel may cut anything off."""
+    couples: ClassVar[bool] = False
+    """True when it needs the client graph of the experiment."""
     strength: ClassVar[str] = ""
     """The option that couples the clients: 0 gives Local."""
     talks: ClassVar[bool] = False
@@ -148,6 +151,12 @@ class Method(Options):
         """The most that is done in a round; of a method whose numbers are known."""
         return 1 if self.spans is None else int(max(self.spans))
 
+    def modelled(self, model: Model, shape: ProblemShape) -> Model:
+        """The model whose parameters the method's `Vector`s are, made of the one that was asked
+        for: by default that one. A mixture has several of them and a weight each.
+        """
+        return model
+
     def bind(self, template: Vector, key: Any, shape: ProblemShape) -> Method:
         """A copy that holds what all participants draw from the shared seed (a projection) or know
         of the problem; by default nothing.
@@ -183,6 +192,9 @@ class Method(Options):
     def conditions(self, template: Vector, laplacian_norm: float) -> list[Condition]:
         """Step-size conditions that can be checked beforehand; called on a bound method."""
         return []
+
+    def check_deployed(self) -> None:
+        """Refuse what only a simulation can know."""
 
     def for_newcomers(self, largest: int) -> Method:
         """The bound method for clients that were not in training, of which the largest has so many

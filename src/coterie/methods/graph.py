@@ -17,6 +17,7 @@ class GraphMethod(Method):
     """
 
     talks: ClassVar[bool] = True
+    couples: ClassVar[bool] = True
 
     def message(self, state: Any) -> Any:
         """What a client would send now, from what it keeps."""

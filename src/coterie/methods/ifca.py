@@ -13,7 +13,7 @@ from coterie.core.search import Among, LogRange
 from coterie.core.vector import Vector
 from coterie.data.shape import ProblemShape
 from coterie.methods.base import Step, method
-from coterie.methods.several import one_of, scattered, total_losses
+from coterie.methods.several import merged_by_cluster, one_of, scattered, total_losses
 from coterie.methods.sgd import LocalSGD
 from coterie.methods.star import Averaging, Cohort
 from coterie.models.objective import Objective
@@ -118,17 +118,7 @@ class IFCA(Averaging, LocalSGD):
 
     def merge(self, hub: Any, messages: Message, cohort: Cohort, t: Any) -> Any:
         said = jnp.clip(jnp.round(messages.cluster), 0, self.clusters - 1)
-
-        def one(kept: Any, j: Any) -> Any:
-            mine = said == j
-            picked = jnp.any(mine)
-            weights = jnp.where(picked, cohort.weights * mine, cohort.weights)
-            members = cohort._replace(weights=weights)
-            mean = self.aggregate(self.current(kept), messages.model, members, t)
-            new = self.next(kept, mean, t)
-            return jax.tree.map(lambda a, b: jnp.where(picked, a, b), new, kept)
-
-        return jax.vmap(one)(hub, jnp.arange(self.clusters))
+        return merged_by_cluster(self, hub, (messages.model, said), cohort, t)
 
     def models(self, received: Vector, state: Any, objective: Objective) -> dict[str, Vector]:
         return {"personal": one_of(received, self.pick(received, objective))}

@@ -1,4 +1,5 @@
-"""Several models at one hub: how they begin, and what a client's data says of each of them.
+"""Several models at one hub: how they begin, what a client's data says of each of them, and how the
+hub averages what was trained for each.
 
 They are one Vector whose arrays have a first axis of length k.
 """
@@ -11,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from coterie.core.vector import Vector
+from coterie.methods.star import Averaging, Cohort
 from coterie.models.objective import Batch, Objective
 
 
@@ -51,3 +53,26 @@ def total_losses(models: Vector, objective: Objective, batches: int | None = Non
     none = jnp.zeros(len(models.leaves[0]), models.dtype)
     last = epoch if batches is None else jnp.minimum(epoch, batches)
     return jax.lax.fori_loop(0, last, add, none)
+
+
+def merged_by_cluster(
+    method: Averaging, hub: Any, sent: tuple[Vector, Any], cohort: Cohort, t: Any
+) -> Any:
+    """What a hub keeps of its models, each moved to the mean of those that were trained for it;
+    where there is none it stays.
+
+    `sent` is the models that clients sent, stacked, and the number of the hub's model that each
+    began from.
+    """
+    models, numbers = sent
+
+    def one(kept: Any, j: Any) -> Any:
+        mine = numbers == j
+        picked = jnp.any(mine)
+        weights = jnp.where(picked, cohort.weights * mine, cohort.weights)
+        members = cohort._replace(weights=weights)
+        mean = method.aggregate(method.current(kept), models, members, t)
+        new = method.next(kept, mean, t)
+        return jax.tree.map(lambda a, b: jnp.where(picked, a, b), new, kept)
+
+    return jax.vmap(one)(hub, jnp.arange(len(jax.tree.leaves(hub)[0])))

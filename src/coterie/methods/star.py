@@ -40,6 +40,12 @@ class StarMethod(Method):
         """What the hub keeps."""
         return ()
 
+    def over(self, graph: Any) -> StarMethod:
+        """A copy of the bound method whose hub knows the client graph, N × N weights; for methods
+        that are coupled by one.
+        """
+        return self
+
     def broadcast(self, hub: Any, client: Any) -> Any:
         """The message from the hub to a client.
 

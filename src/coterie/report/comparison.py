@@ -18,7 +18,6 @@ from coterie.core.metrics import ACCURACY, Metric
 from coterie.coupling.kinds import oracle_sentence
 from coterie.data.federation import Federation
 from coterie.engine.exchange import exchange_of
-from coterie.methods.graph import GraphMethod
 from coterie.report import imbalance, learnt, words
 from coterie.report.answer import Answer, answer_of
 from coterie.report.counted import best_on_test
@@ -342,7 +341,7 @@ class Comparison:
         suits the classes, and whether the graph is one that nobody could know.
         """
         methods = [o.method for e in self.entries for o in e.outcomes]
-        coupled = any(isinstance(m, GraphMethod) for m in methods)
+        coupled = any(m.couples for m in methods)
         oracles = [oracle_sentence(kind) for kind in self.graphs if coupled]
         told = [*imbalance.notes(self), *learnt.sentences(self)]
         return [*told, *(sentence for sentence in oracles if sentence is not None)]

@@ -26,7 +26,6 @@ from coterie.data.federation import Federation
 from coterie.engine.arguments import as_federation, as_list, judged_by
 from coterie.engine.many import simulate_many
 from coterie.methods.base import get_method
-from coterie.methods.graph import GraphMethod
 from coterie.methods.local import Local
 from coterie.models.base import Model, ModelSpec
 from coterie.report.answer import choose
@@ -139,7 +138,7 @@ def answer(
         chosen = [t.contender for t in tuned]
     rows = []
     for method, channel, _ in chosen:
-        near = graph if isinstance(method, GraphMethod) else None
+        near = graph if method.couples else None
         results = simulate_many(
             [method],
             federation,

@@ -28,7 +28,6 @@ from coterie.engine.exchange import exchange_of
 from coterie.engine.simulate import simulate
 from coterie.engine.training import Training, TrainingOptions
 from coterie.methods.base import Method
-from coterie.methods.graph import GraphMethod
 from coterie.methods.local import Local, equal_compute
 from coterie.models.base import Model, ModelSpec
 from coterie.report.comparison import Comparison, Entry
@@ -297,9 +296,7 @@ def train_all(
         protocol=experiment.protocol,
         graphs=tuple(
             dict.fromkeys(
-                experiment.graph_of(c).kind
-                for c in experiment.contenders
-                if isinstance(c.method, GraphMethod)
+                experiment.graph_of(c).kind for c in experiment.contenders if c.method.couples
             )
         ),
     )

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 from coterie.channel import PLAIN, Channel, get_channel
 from coterie.core.errors import InvalidInput
 from coterie.methods.base import Method, get_method
-from coterie.methods.graph import GraphMethod
 from coterie.runs.graph_options import GraphOptions
 
 
@@ -45,7 +44,7 @@ class Contender(NamedTuple):
             kind = given.pop("graph")
             graph = GraphOptions.from_config({"kind": kind} if isinstance(kind, str) else kind)
         made = cls(get_method(*named("method", given)), channel, graph)
-        if graph is not None and not isinstance(made.method, GraphMethod):
+        if graph is not None and not made.method.couples:
             raise InvalidInput(
                 f"method.graph is {graph.kind!r}, but {made.method.name} goes over no graph; leave"
                 " it out."

@@ -19,6 +19,7 @@ from coterie.data.outline import outline
 from coterie.engine.personal import adapts_on_data, all_views
 from coterie.engine.simulate import Simulator
 from coterie.models.exported.model import Exported, is_exported
+from coterie.models.mixture import WEIGHTS, Mixed
 from coterie.runs import outlines
 from coterie.runs.card import Card, Cards
 from coterie.runs.experiment import Experiment
@@ -142,6 +143,7 @@ def exported_of(
     shape, facts = simulator.federation.shape, simulator.everybody.facts
     return Exported(
         spec=experiment.model,
+        components=len(model.tree[WEIGHTS]) if isinstance(simulator.model.apply, Mixed) else 0,
         task=shape.task,
         inputs=shape.inputs,
         outputs=shape.outputs,

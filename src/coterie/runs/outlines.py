@@ -22,7 +22,6 @@ from coterie.coupling.learnt import GraphRule
 from coterie.data.outline import Outline, outline
 from coterie.engine.personal import adapts_on_data, all_views
 from coterie.engine.simulator import Simulator
-from coterie.methods.graph import GraphMethod
 from coterie.report.learnt import LearntGraph
 from coterie.report.outcome import learnt_graph
 from coterie.runs.experiment import Experiment
@@ -89,7 +88,7 @@ def read(folder: Path, experiment: Experiment) -> tuple[Outline, Graph | GraphRu
     if plain.get("graph") is not None:
         return found, graph_of(plain["graph"], arrays, found.clients)
     method, kind = experiment.method, experiment.graph.kind
-    rebuilt = isinstance(method, GraphMethod) and kind in REBUILT
+    rebuilt = method.couples and kind in REBUILT
     return found, experiment.graph.build(found) if rebuilt else None
 
 

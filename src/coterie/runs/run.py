@@ -28,7 +28,6 @@ from coterie.coupling.graph import Graph
 from coterie.coupling.learnt import GraphRule
 from coterie.data.outline import Outline
 from coterie.engine.simulate import Progress, Simulator, drive
-from coterie.methods.graph import GraphMethod
 from coterie.runs import inputs, outlines
 from coterie.runs.checkpoint import Checkpoints
 from coterie.runs.experiment import Experiment
@@ -91,7 +90,7 @@ def _simulator(
     method, channel, _ = experiment.contender
     federation = experiment.federation() if known is None else known[0]
     graph: Graph | GraphRule | None = None
-    if isinstance(method, GraphMethod):
+    if method.couples:
         given = experiment.graph_of(experiment.contender)
         graph = given.build(federation) if known is None else known[1]
     network = experiment.network

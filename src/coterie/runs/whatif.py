@@ -20,7 +20,6 @@ from coterie.engine.evaluate import to_device
 from coterie.engine.simulate import Result, simulate
 from coterie.engine.training import Training
 from coterie.engine.transfer import Transfer, transfer
-from coterie.methods.graph import GraphMethod
 from coterie.models.base import Model, ModelSpec
 from coterie.report.findings import LeftOut
 from coterie.report.outcome import Outcome
@@ -70,7 +69,7 @@ class Rehearsal:
         self, contender: Contender, seed: int, graph: Graph | GraphRule | None = None
     ) -> Result:
         method, channel, own = contender
-        if graph is None and isinstance(method, GraphMethod):
+        if graph is None and method.couples:
             graph = (self.graph if own is None else own.build)(self.federation)
         options = {**self.training.to_config(), "seed": seed, "eval_every": self.training.rounds}
         for key in ("checkpoint_every", "keep", "patience"):
@@ -79,7 +78,7 @@ class Rehearsal:
             method,
             self.federation,
             self.model,
-            graph=graph if isinstance(method, GraphMethod) else None,
+            graph=graph if method.couples else None,
             channel=channel,
             keep_collapsed=True,
             **options,

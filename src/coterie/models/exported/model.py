@@ -26,6 +26,7 @@ from coterie.models.apply import outputs_of, outputs_of_each, probabilities
 from coterie.models.base import Model, ModelSpec, get_model
 from coterie.models.build import build_model
 from coterie.models.exported.schema import schema_of
+from coterie.models.mixture import mixture
 
 FORMAT, VERSION = "coterie-model", 1
 PARAMETERS, FACTS = "model.safetensors", "model.json"
@@ -55,13 +56,16 @@ class Exported:
     method: str = ""
     round: int = 0
     """The round of the run that it is of."""
+    components: int = 0
+    """Models of which it is a mixture; 0: it is one model."""
     scaling: str = ""
     """Without `prepared`: how the training data were scaled, in words."""
 
     @cached_property
     def model(self) -> Model:
         shape = ProblemShape(self.task, self.inputs, self.outputs, 1, 1)
-        return build_model(self.spec, shape)
+        made = build_model(self.spec, shape)
+        return mixture(made, self.components, self.task) if self.components else made
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -100,6 +104,7 @@ class Exported:
                 "method": self.method,
                 "round": self.round,
                 "model": {"name": self.spec.name, "options": self.spec.to_config()},
+                **({"components": self.components} if self.components else {}),
                 "task": self.task,
                 "inputs": list(self.inputs),
                 "outputs": self.outputs,
@@ -140,6 +145,7 @@ def read(folder: Path) -> Exported:
             view=facts["view"],
             method=facts["method"],
             round=facts["round"],
+            components=facts.get("components", 0),
             scaling=told["scaling"],
         )
         like = made.model.predictor(made.inputs)

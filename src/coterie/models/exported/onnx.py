@@ -54,6 +54,10 @@ def to_onnx(model: Exported) -> Any:
             for column in model.prepared.columns
         ]
         x = _prepare(to, model.prepared)
+    if model.components:
+        raise InvalidInput(
+            "the model is a mixture, but ONNX files hold one model; export it without ONNX."
+        )
     out = emit(to, model.spec, model.parameters, x, model.inputs)
     outputs = _finish(to, model, out)
     graph = helper.make_graph(to.nodes, "coterie", inputs, outputs, to.constants)

@@ -35,7 +35,6 @@ from coterie.engine.arguments import (
 )
 from coterie.engine.training import Training
 from coterie.methods.base import Method
-from coterie.methods.graph import GraphMethod
 from coterie.methods.local import Local
 from coterie.models.base import Model, ModelSpec
 from coterie.runs.contender import Contender
@@ -149,7 +148,7 @@ def asked_experiment(experiment: Experiment) -> TuningRequest:
             f"the experiment has the attack {experiment.attack.name!r}, but methods are tuned"
             " without one; leave it out."
         )
-    graph = any(isinstance(c.method, GraphMethod) for c in experiment.contenders)
+    graph = any(c.method.couples for c in experiment.contenders)
     return TuningRequest(
         unseen,
         experiment.model,
