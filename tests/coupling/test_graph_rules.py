@@ -57,6 +57,19 @@ def test_kin_are_the_nearest_of_either() -> None:
     np.testing.assert_array_equal(graph.weights.toarray(), 0.5 * (chosen | chosen.T))
 
 
+def test_kin_are_the_nearest_of_both_if_asked() -> None:
+    vectors = np.random.default_rng(3).normal(size=(15, 6))
+    cosines = evidence(vectors).cosines(vectors)
+    np.fill_diagonal(cosines, -np.inf)
+    chosen = np.zeros((15, 15), bool)
+    for k in range(15):
+        chosen[k, np.argsort(-cosines[k])[:3]] = True
+    rule = get_rule("kin", {"neighbours": 3, "ties": "both"})
+    graph = rule.graph(evidence(vectors))
+    np.testing.assert_array_equal(graph.weights.toarray(), chosen & chosen.T)
+    assert graph.degrees.max() <= rule.most(15) == 3
+
+
 def test_comparing_in_groups_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     made = evidence(np.random.default_rng(4).normal(size=(23, 6)), np.arange(23) % 4 > 0)
     whole = get_rule("kin", {"neighbours": 4}).graph(made)

@@ -107,6 +107,15 @@ def test_an_implicit_step_is_deployed(channel: Channel, fed: Federation, tmp_pat
     assert_same(Room(plan, fed, tmp_path).run(), fed)
 
 
+@pytest.mark.parametrize("channel", [PLAIN, pytest.param(DELTA, marks=pytest.mark.slow)])
+def test_neighbours_that_were_not_sampled_count_as_in_the_simulator(
+    channel: Channel, fed: Federation, tmp_path: Path
+) -> None:
+    """With their last models, after the pull that they got."""
+    plan = make_plan(fed, "fedu", channel, {"neighbours": "all", "eta": 0.2}, cohort=2, rounds=8)
+    assert_same(Room(plan, fed, tmp_path).run(), fed, rtol=1e-6)
+
+
 @pytest.mark.slow
 def test_double_precision(fed: Federation, tmp_path: Path) -> None:
     assert_same(

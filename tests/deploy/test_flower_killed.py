@@ -47,6 +47,20 @@ def test_a_short_run_ends_as_the_simulator_does(lab: Callable[..., Lab], fed: Fe
         assert web.post(f"https://127.0.0.1:{l.port}/v1/fleet/pull-messages").status_code >= 400
 
 
+@pytest.mark.slow
+def test_a_graph_that_is_learnt(lab: Callable[..., Lab], fed: Federation) -> None:
+    """With a client that is killed while it trains alone."""
+    rule = {"name": "kin", "neighbours": 1, "after": 3, "every": 2}
+    plan = make_plan(fed, "fedu", rounds=6).with_(graph={"kind": "learn", "rule": rule})
+    l = lab(plan)
+    started(l, plan, rounds=1)
+    os.killpg(l.processes["ward-b"].pid, signal.SIGKILL)
+    l.join("ward-b")
+    assert l.finish() == 0, l.said("run") + l.said("up")
+    l.assert_equal(plan)
+    assert "the sketches before round 3: 3 clients; 768 bytes up" in l.said("run")
+
+
 @pytest.fixture(scope="module")
 def busy(tmp_path_factory: pytest.TempPathFactory, fed: Federation) -> Iterator[Lab]:
     """One federation for many plans."""

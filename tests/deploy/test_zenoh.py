@@ -60,6 +60,28 @@ def test_star(tmp_path: Path, method: str) -> None:
         check_equal(town, plan, names=("hub",))
 
 
+KIN = {"name": "kin", "neighbours": 2, "after": 3, "every": 20}
+
+
+@pytest.mark.slow
+def test_star_that_learns_its_graph_with_a_client_that_is_killed_and_a_hub_that_is(
+    tmp_path: Path,
+) -> None:
+    plan = make_plan(the_digits(), "fedu", rounds=50).with_(graph={"kind": "learn", "rule": KIN})
+    with star_town(tmp_path, plan) as town:
+        town.start("hub", *NAMES)
+        town.until(lambda: town.status("hub")["round"] >= 2, "round 2")
+        town.kill("hub")
+        town.kill("p3")
+        time.sleep(1)
+        town.start("hub", "p3")
+        town.until(lambda: town.status("hub")["round"] >= 22, "round 22")
+        town.kill("p1")
+        town.start("p1")
+        assert town.wait() == {"hub": 0, **WELL}, town.logs()
+        check_equal(town, plan, names=("hub",))
+
+
 @pytest.mark.slow
 def test_star_with_a_client_that_is_killed_and_a_hub_that_is(tmp_path: Path) -> None:
     plan = make_plan(the_digits(), "fedu", rounds=60)

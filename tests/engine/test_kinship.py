@@ -71,10 +71,12 @@ def test_nothing_is_sent_before_and_sketches_are_billed(two: Federation) -> None
 CASES: list[tuple[str, dict[str, Any], GraphRule, dict[str, Any], str]] = [
     ("fedu", {}, kin(), {}, "plain"),
     ("dfedu", {}, kin(bits=1, every=2), {}, "plain"),
+    ("dfedu", {}, kin(ties="both", gossip=4, tell=2, every=2), {}, "plain"),
     ("fedu", {"neighbours": "all"}, kin(every=1), {"cohort": 5}, "delta"),
 ]
 LONG: list[tuple[str, dict[str, Any], GraphRule, dict[str, Any], str]] = [
     ("graph-proj", {"dsub": 6}, kin(), {}, "plain"),
+    ("graph-proj", {"dsub": 6, "hub": False}, kin(ties="both", gossip=4, bits=1), {}, "delta"),
     ("fedu", {}, get_rule("dada", {"after": 2}), {"cohort": 7}, "plain"),
 ]
 
@@ -176,6 +178,29 @@ def test_newcomers_find_their_cluster(two: Federation) -> None:
     assert (weights.sum(1) == 3).all()
     for newcomer, row in enumerate(weights):
         assert set(CLUSTERS[members[row > 0]]) == {CLUSTERS[newcomer]}
+
+
+def test_peers_that_gossip_find_their_cluster_and_pay_for_it(two: Federation) -> None:
+    rule = kin(ties="both", gossip=5, tell=2, every=2)
+    found = coterie.simulate("dfedu", two, graph=rule, **TRAINING)
+    weights = found.simulator.graph.weights.toarray()
+    assert weights[~SAME].sum() == 0
+    assert weights.sum(1).mean() >= 2
+    assert weights.sum(1).max() <= 3
+    rows = found.ledger.rows()
+    for t in (3, 5):
+        once = rows[(rows[:, 0] == t) & (rows[:, 4] == 0)]
+        assert len(once) == SITES
+        assert once[:, 2].sum() == once[:, 3].sum()
+        assert (once[:, 2] >= 5 * 64).all()  # a sketch in each phase, at least
+        assert once[:, 2].max() <= 5 * 64 + 4 * 2 * 68 + 3 * 64 + 4 + SITES
+    again = coterie.simulate("dfedu", two, graph=rule, **TRAINING)
+    np.testing.assert_array_equal(flat(found), flat(again))
+
+
+def test_gossip_with_a_hub_is_refused(two: Federation) -> None:
+    with pytest.raises(InvalidInput, match="fedu has a hub"):
+        coterie.simulate("fedu", two, graph=kin(ties="both", gossip=3), **TRAINING)
 
 
 def test_an_attack_is_refused(two: Federation) -> None:

@@ -138,7 +138,7 @@ def simulated(plan: Plan, digits: Federation) -> Simulator:
         digits,
         plan.model,
         plan.training,
-        graphs.from_matrix(weights, "edges"),
+        plan.rule or graphs.from_matrix(weights, "edges"),
         channel=plan.channel,
     )
     list(drive(simulator))

@@ -124,5 +124,6 @@ def assert_same(room: Room, fed: Federation, rtol: float = 1e-5) -> None:
             )
     order = lambda rows: rows[np.lexsort((rows[:, 1], rows[:, 0]))]
     bill = room.hub.ledger.rows()
-    np.testing.assert_array_equal(order(bill[bill[:, 0] < ROUNDS]), order(simulator.ledger.rows()))
+    bill = bill[bill[:, 0] < room.plan.training.rounds]
+    np.testing.assert_array_equal(order(bill), order(simulator.ledger.rows()))
     assert room.on_wire == {"up": room.hub.ledger.up, "down": room.hub.ledger.down}

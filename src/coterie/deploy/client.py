@@ -26,6 +26,7 @@ from coterie.core.vector import Vector, all_finite
 from coterie.data.federation import Federation
 from coterie.deploy import kept as disk
 from coterie.deploy import messages, programs
+from coterie.deploy.hub_kin import Sketching
 from coterie.deploy.messages import Rejected, Reply, Request
 from coterie.deploy.plan import Plan
 from coterie.deploy.worker import Worker
@@ -82,6 +83,7 @@ class Client:
         self.method = self.worker.method
         self.largest = self.worker.largest_down
         with self.worker.precision():
+            self.sketching = None if plan.rule is None else Sketching(self.worker, plan.rule)
             self.kept = self._fresh()
             if self._file.is_file():
                 self.kept = disk.load(self._file, self.kept, self._whose)
@@ -117,10 +119,13 @@ class Client:
         changed.
         """
         messages.check_plan(self.plan.fingerprint, request.plan)
-        if request.kind not in ("work", "finish"):
+        if request.kind not in ("work", "finish", "sketch"):
             raise Rejected(
-                f"the request is of the kind {request.kind!r}, but must be 'work' or 'finish'."
+                f"the request is of the kind {request.kind!r}, but must be 'work', 'sketch' or"
+                " 'finish'."
             )
+        if request.kind == "sketch" and self.sketching is None:
+            raise Rejected("the hub asks for a sketch, but the plan's graph is not learnt.")
         if not 0 <= request.round <= self.plan.training.rounds:
             raise Rejected(
                 f"the request is for round {request.round}, but the plan has"
@@ -131,7 +136,7 @@ class Client:
         ).hexdigest()
         if asked == self.kept.asked and self.kept.reply is not None:
             return self.kept.reply
-        if request.kind == "work" and request.round <= self.kept.worked:
+        if request.kind != "finish" and request.round <= self.kept.worked:
             raise Rejected(
                 f"the hub asks for round {request.round}, but this client has done round"
                 f" {self.kept.worked} already: an old request, or an old hub."
@@ -152,6 +157,8 @@ class Client:
                 return self._lost(request, error)
             if request.kind == "finish":
                 return self._finish(kept, request, asked)
+            if request.kind == "sketch":
+                return self._sketch(kept, request, asked)
             return self._work(kept, request, asked)
 
     def _lost(self, request: Request, error: Lost) -> Reply:
@@ -162,7 +169,8 @@ class Client:
             # one.
             state = self.worker.client._replace(method_state=self.kept.state.method_state)
             self._keep(dataclasses.replace(self.kept, state=state, last_round=-1, sent=-2))
-        return Reply(self.plan.fingerprint, request.round, self.worker.samples, lost=True)
+        t = messages.sketch_round(request.round) if request.kind == "sketch" else request.round
+        return Reply(self.plan.fingerprint, t, self.worker.samples, lost=True)
 
     def _received(self, kept: Kept, request: Request) -> Kept:
         receive = self._broadcast if self.worker.star else self._pull
@@ -242,6 +250,15 @@ class Client:
         self._keep(new if done.wire is None else dataclasses.replace(new, sent=t))
         if due:
             self._note(t, scores)
+        return reply
+
+    def _sketch(self, kept: Kept, request: Request, asked: str) -> Reply:
+        """How this client's message has moved since the start."""
+        assert self.sketching is not None
+        wire = self.sketching.encoded(kept.state.method_state)
+        t, samples = messages.sketch_round(request.round), self.worker.samples
+        reply = Reply(self.plan.fingerprint, t, samples, frames=(wire,))
+        self._keep(dataclasses.replace(kept, asked=asked, reply=reply))
         return reply
 
     def _finish(self, kept: Kept, request: Request, asked: str) -> Reply:

@@ -29,9 +29,11 @@ from coterie.core.files import make_folder, write_json, write_table
 from coterie.core.ledger import COLUMNS, Ledger
 from coterie.core.metrics import metric_of
 from coterie.core.vector import all_finite
+from coterie.coupling.graph import Graph
 from coterie.deploy import kept as disk
 from coterie.deploy import messages
 from coterie.deploy.hub_kept import Arrived, ClientRecord, HubKept
+from coterie.deploy.hub_kin import HubKin
 from coterie.deploy.hub_round import GraphRound, HubRound, StarRound
 from coterie.deploy.messages import Rejected, Reply, Request
 from coterie.deploy.plan import Plan
@@ -54,22 +56,27 @@ class Hub:
         self.plan, self.folder, self.say = plan, folder, say
         self.setup = Setup(plan)
         self.method, self.largest = self.setup.method, self.setup.largest_up
-        self.round: HubRound = self._round()
         with self.setup.precision():
+            self.kin = None if plan.rule is None else HubKin(self.setup, plan.rule)
             clients = [self._fresh() for _ in range(plan.size)]
-        self.kept = HubKept(self.setup.hub, clients, Ledger(plan.size))
+        kin = None if self.kin is None else self.kin.fresh()
+        self.kept = HubKept(self.setup.hub, clients, Ledger(plan.size), kin=kin)
         self._open()
         make_folder(folder, force=(folder / "plan.json").is_file())
         self._check_plan()
         if (folder / FILE).is_file():
             with self.setup.precision():
                 self.kept = disk.load(folder / FILE, self.kept, self._whose)
+        self.round: HubRound = self._round()
 
     def _round(self) -> HubRound:
         if self.setup.star:
             return StarRound(self.setup)
-        assert self.plan.coupling is not None
-        return GraphRound(self.setup, self.plan.coupling, self._fresh)
+        graph = self.plan.coupling
+        if self.kin is not None and self.kept.kin is not None:
+            graph = self.kin.graph(self.kept.kin)
+        assert isinstance(graph, Graph)
+        return GraphRound(self.setup, graph, self._fresh)
 
     def _fresh(self) -> ClientRecord:
         """What is kept of a client before the first round."""
@@ -108,15 +115,44 @@ class Hub:
         return self.t >= self.plan.training.rounds
 
     @property
+    def finding(self) -> bool:
+        """Whether the hub asks for sketches, of which it makes the graph of the rounds from this
+        one on.
+        """
+        kin, kept = self.kin, self.kept.kin
+        return kin is not None and kept is not None and not self.done and kin.due(kept, self.t)
+
+    @property
+    def alone(self) -> bool:
+        """Whether clients train by themselves in this round, because there is no graph yet."""
+        return self.kin is not None and self.kin.alone(self.t)
+
+    @property
+    def stage(self) -> int:
+        """What replies are numbered by."""
+        return messages.sketch_round(self.t) if self.finding else self.t
+
+    @property
+    def title(self) -> str:
+        """What is going on, for people."""
+        return f"the sketches before round {self.t}" if self.finding else f"round {self.t}"
+
+    @property
     def cohort(self) -> list[int]:
         """The clients whose messages count in this round."""
+        if self.finding:
+            return self.asked
         with self.setup.precision():
             drawn = compiled_cohort(self.setup.spec, self.setup.seed, self.t)
         return [int(k) for k in np.asarray(drawn)]
 
     @property
     def asked(self) -> list[int]:
-        """The clients that work in this round."""
+        """The clients that work in this round, or send a sketch before it."""
+        if self.finding:
+            assert self.kin is not None
+            assert self.kept.kin is not None
+            return self.kin.asked(self.kept.kin)
         return list(range(self.plan.size)) if self.method.trains_all else self.cohort
 
     def requests(self) -> dict[int, Request]:
@@ -125,9 +161,13 @@ class Hub:
         The same bytes however often it is called.
         """
         assert not self.done
-        cohort = set(self.cohort)
+        if self.finding:
+            return {
+                k: self.request(k, "sketch", False) for k in self.asked if k not in self.replies
+            }
+        senders = set() if self.alone else set(self.cohort)
         return {
-            k: self.request(k, "work", k in cohort) for k in self.asked if k not in self.replies
+            k: self.request(k, "work", k in senders) for k in self.asked if k not in self.replies
         }
 
     def farewells(self) -> dict[int, Request]:
@@ -174,12 +214,13 @@ class Hub:
             return False
         # What was sent to this client has arrived, whatever becomes of its answer.
         sent = self.request(k, "work", False).frames
-        expected = 1 if not self.done and k in self.cohort else 0
+        expected = 1 if not self.done and k in self.cohort and not self.alone else 0
         if len(reply.frames) > expected:
             raise Rejected(f"the message has {len(reply.frames)} parts, but must have {expected}.")
         if reply.frames:
-            messages.check_size(reply.frames, self.largest)
             self.arrived[k] = self._received(k, reply.frames[0])
+        elif self.finding:
+            raise Rejected("it holds no sketch.")
         self.billed[k] = messages.total(sent)
         self._note(
             k,
@@ -198,8 +239,8 @@ class Hub:
 
     def _check(self, k: int, reply: Reply) -> None:
         messages.check_plan(self.plan.fingerprint, reply.plan)
-        if reply.round != self.t:
-            raise Rejected(f"a message of round {reply.round} came in round {self.t}.")
+        if reply.round != self.stage:
+            raise Rejected(f"a message of round {reply.round} came in {self.title}.")
         if k in self.replies:
             raise Rejected(f"a second message for round {self.t} came; the first one counts.")
         if not self.done and k not in self.asked:
@@ -210,6 +251,10 @@ class Hub:
             )
 
     def _received(self, k: int, frame: bytes) -> Arrived:
+        if self.finding:
+            assert self.kin is not None
+            return Arrived(self.kin.decoded(frame), ())
+        messages.check_size((frame,), self.largest)
         reference = None if self.setup.up.passes else self.round.reference(self.kept, k)
         known = Outgoing(None, reference, t=self.t)
         found = Arrived(*self.setup.receive_up(k, self.clients[k].up, frame, known))
@@ -232,9 +277,27 @@ class Hub:
     def close(self) -> None:
         """Merge what came, bill it, save. Raises Diverged."""
         arrived = {k: self.arrived[k] for k in self.cohort if k in self.arrived}
+        if self.finding:
+            self._learn({k: one.message for k, one in arrived.items()})
+            return
         with self.setup.precision():
             kept = self.round.close(self.kept, arrived)
+        if kept.kin is not None:
+            kept = dataclasses.replace(kept, kin=kept.kin.trained(sorted(self.replies)))
         self._save(dataclasses.replace(kept, ledger=self._bill(kept), round=self.t + 1))
+        self._open()
+
+    def _learn(self, sketches: dict[int, Any]) -> None:
+        """The graph of the rounds from this one on."""
+        assert self.kin is not None
+        assert self.kept.kin is not None
+        kin = self.kin.learnt(self.kept.kin, sketches, self.t)
+        bill = self.ledger.copy()
+        who = np.array(sorted(sketches), np.int64)
+        up = np.array([messages.total(self.replies[k].frames) for k in who], np.int64)
+        bill.add(self.t, who, up, np.zeros_like(up), np.zeros_like(up))
+        self._save(dataclasses.replace(self.kept, kin=kin, ledger=bill))
+        self.round = self._round()
         self._open()
 
     def _bill(self, kept: HubKept) -> Ledger:

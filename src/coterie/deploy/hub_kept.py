@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from coterie.core.ledger import Ledger
 from coterie.core.typing import PyTree
+from coterie.deploy.hub_kin import KinKept
 from coterie.engine.setting import HubState
 
 
@@ -61,6 +62,8 @@ class HubKept:
     """The broadcasts that some client may still need, oldest first."""
     round: int = 0
     finished: bool = False
+    kin: KinKept | None = None
+    """Where the graph is learnt."""
 
     def with_client(self, k: int, record: ClientRecord) -> HubKept:
         clients = [*self.clients[:k], record, *self.clients[k + 1 :]]

@@ -203,14 +203,14 @@ class GraphRound:
         sender = ends.Sender(setup.down, setup.channel.downward(), pull, record.down)
         whole = record.lost and not setup.down.passes
         wire, pull = sender.send_whole(out) if whole else sender.send(out)
-        up = record.up
+        up, keeps = record.up, setup.method.hears_all
         if up != ():
             up = programs.follow(setup.spec, setup.setting, t, up, pull, own)
         return dataclasses.replace(
             record,
             up=up,
             down=sender.link,
-            message=own,
+            message=programs.moved(setup.method, own, pull, t) if keeps else own,
             pull=Pull(t, wire, float(total)),
             lost=record.lost and not whole,
         )

@@ -24,7 +24,7 @@ from coterie.core.errors import InvalidInput
 from coterie.core.files import writing
 from coterie.core.ledger import Ledger
 
-FORMAT = 2
+FORMAT = 3
 """Counted up when the file changes, also when a kept field gets another name."""
 
 K = TypeVar("K")

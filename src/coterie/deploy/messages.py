@@ -30,7 +30,9 @@ class Request:
     plan: str
     """The plan's fingerprint."""
     kind: str
-    """"work": train and answer. "finish": take the last word, write the models down."""
+    """"work": train and answer. "sketch": say how the model has moved, before the round. "finish":
+    take the last word, write the models down.
+    """
     round: int
     send: bool = True
     """False: train, but send no message (a method in which all train and some send)."""
@@ -51,6 +53,7 @@ class Reply:
 
     plan: str
     round: int
+    """With a sketch, `sketch_round` of the round before which it was asked for."""
     samples: int
     gradients: int = 0
     lost: bool = False
@@ -58,6 +61,11 @@ class Reply:
     scores: dict[str, float] = dataclasses.field(default_factory=dict)
     """How its models do on its own data, if it agrees to tell."""
     frames: tuple[bytes, ...] = ()
+
+
+def sketch_round(t: int) -> int:
+    """The number of replies with sketches before round t: no round has it."""
+    return -1 - t
 
 
 def envelope(message: Request | Reply) -> str:
@@ -173,5 +181,6 @@ __all__ = [
     "opened",
     "read_json",
     "refuse",
+    "sketch_round",
     "total",
 ]

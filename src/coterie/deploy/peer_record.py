@@ -17,6 +17,7 @@ from coterie.core.metrics import metric_of
 from coterie.core.typing import PyTree
 from coterie.data.federation import Federation
 from coterie.deploy import kept as disk
+from coterie.deploy.finding import Found
 from coterie.deploy.messages import Rejected
 from coterie.deploy.neighbour import Neighbour, NeighbourState
 from coterie.deploy.plan import Plan
@@ -55,7 +56,9 @@ class PeerKept:
 
 
 class PeerRecord:
-    """A peer but for its rounds. `data` is a federation of one; `folder` is this peer's own."""
+    """A peer but for its rounds. `data` is a federation of one; `folder` is this peer's own. With
+    `found` it has trained alone and found its neighbours itself.
+    """
 
     def __init__(
         self,
@@ -66,6 +69,7 @@ class PeerRecord:
         data: Federation | Worker,
         folder: Path,
         *,
+        found: Found | None = None,
         say: Callable[[str], None] = lambda sentence: None,
     ) -> None:
         if not plan.peers:
@@ -86,8 +90,10 @@ class PeerRecord:
         with self.worker.precision():
             message = self.worker.first_message()
             known = message if self.goes_on else ()
-            states = {n: NeighbourState(self.worker.first_public, known) for n in self.neighbours}
-            self.kept = PeerKept(self.worker.client, message, states, Ledger(plan.size))
+            begun = found or Found(self.worker.client, Ledger(plan.size), 0)
+            one = NeighbourState(self.worker.first_public, known, round=begun.t - 1)
+            states = dict.fromkeys(self.neighbours, one)
+            self.kept = PeerKept(begun.state, message, states, begun.ledger, begun.t)
             try:
                 folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:

@@ -44,11 +44,13 @@ from coterie.core.errors import InvalidInput, unknown
 from coterie.core.options import Options, check_rounds, option, traced_dataclass
 from coterie.coupling import graph as graphs
 from coterie.coupling.graph import Graph
+from coterie.coupling.learnt import GraphRule, read_rule
 from coterie.data.federation import Federation
 from coterie.data.shape import ProblemShape
 from coterie.deploy.problem import Problem
 from coterie.engine.check import check
 from coterie.engine.exchange import exchange_of
+from coterie.engine.kinship import check_rule
 from coterie.engine.training import Training
 from coterie.methods.base import Method
 from coterie.methods.graph import GraphMethod
@@ -71,6 +73,7 @@ SECTIONS = (
 )
 GRAPHS = ("complete", "ring", "star", "equal", "random-graph", "random")
 """Kinds that need nobody's data."""
+LEARN = "learn"
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 
 
@@ -177,7 +180,36 @@ class Plan:
             )
         check_rounds(self.method, self.training.rounds)
         self.method.check_deployed()
+        self._check_rule()
         self.coupling  # noqa: B018 - refuses a wrong graph now and not in the first round
+
+    def _check_rule(self) -> None:
+        """A graph that is learnt: what a real federation cannot do."""
+        if (rule := self.rule) is None:
+            return
+        check_rule(rule, self.method)
+        if not self.peers:
+            if getattr(self.method, "hears_all", False) and self.cohort < self.size:
+                raise InvalidInput(
+                    f'{self.method.name}.neighbours is "all" and the graph is learnt, but a hub'
+                    " does not know the models of clients that have trained alone and were not"
+                    ' sampled since; take neighbours = "sampled", or all clients in every round.'
+                )
+            return
+        if isinstance(self.clients, int):
+            raise InvalidInput(
+                f"clients is {self.clients} and the graph is learnt, but peers must know whom they"
+                " may meet: give the list of their names."
+            )
+        if not rule.gossips:
+            raise InvalidInput(
+                f"{self.method.name} has no hub that could hear everybody's sketch: take the rule"
+                ' { name = "kin", ties = "both", gossip = 8 }, or a graph that is given.'
+            )
+        if rule.every:
+            raise InvalidInput(
+                f"{rule.name}.every is {rule.every}, but peers find their kin once: it must be 0."
+            )
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Plan:
@@ -243,10 +275,10 @@ class Plan:
     @cached_property
     def fingerprint(self) -> str:
         """Changes with anything that all must agree on; for peers, who each know a part of the
-        federation, without names and graph.
+        federation, without names and graph (unless they are to find it).
         """
         config = self.to_config()
-        if self.peers:
+        if self.peers and self.rule is None:
             config["clients"] = self.size
             config.pop("graph", None)
         return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:32]
@@ -281,12 +313,24 @@ class Plan:
         return self.method.modelled(build_model(self.model, self.shape), self.shape)
 
     @cached_property
-    def coupling(self) -> Graph | None:
+    def rule(self) -> GraphRule | None:
+        """What makes the client graph, where it is to be learnt: kind = "learn" and a rule."""
+        if not isinstance(self.method, GraphMethod) or self.graph.get("kind") != LEARN:
+            return None
+        for key in self.graph:
+            if key not in ("kind", "rule"):
+                raise unknown("the option of graph,", key, ("kind", "rule"))
+        return read_rule("graph.rule", self.graph.get("rule", "kin"))
+
+    @cached_property
+    def coupling(self) -> Graph | GraphRule | None:
         """The client graph, where the plan has it: of a kind that needs no data, or edges by name:
-        edges = [["ward-a", "ward-b", 1.0], …].
+        edges = [["ward-a", "ward-b", 1.0], …]; or the rule that makes it.
         """
         if not self.method.couples or (self.peers and not self.graph):
             return None
+        if self.rule is not None:
+            return self.rule
         given = dict(self.graph)
         edges = given.pop("edges", None)
         if edges is None:
@@ -302,7 +346,7 @@ class Plan:
     def _graph_of_kind(self, given: dict[str, Any]) -> Graph:
         kind = given.pop("kind", "complete")
         if kind not in GRAPHS:
-            raise unknown("graph.kind", kind, (*GRAPHS, "edges"))
+            raise unknown("graph.kind", kind, (*GRAPHS, LEARN, "edges"))
         for key in given:
             if key not in ("weight", "probability", "seed"):
                 known = ("kind", "weight", "probability", "seed", "edges")

@@ -154,3 +154,9 @@ def pull(method: Any, own: PyTree, messages: PyTree, weights: Array) -> PyTree:
 @jax.jit
 def message_of(method: Any, own: PyTree) -> PyTree:
     return method.message(own)
+
+
+@jax.jit
+def moved(method: Any, message: PyTree, pull: PyTree, t: Scalar) -> PyTree:
+    """What a client's message would be after a pull, at a hub between neighbours."""
+    return method.moved(message, pull, t)

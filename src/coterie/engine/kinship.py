@@ -6,7 +6,7 @@ Between blocks of rounds, not within: learning happens rarely, and rounds only r
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -64,6 +64,16 @@ def as_sent(rule: GraphRule, sketches: Any) -> NDArray[np.float64]:
     return np.where(values > 0, 1.0, -1.0) if rule.bits == 1 else values
 
 
+class Evident(Protocol):
+    """Who knows sketches by a rule."""
+
+    rule: GraphRule
+    start: Array
+
+    @property
+    def evidence(self) -> Evidence: ...
+
+
 class Kinship:
     """What a federation knows of its clients' likeness."""
 
@@ -73,6 +83,7 @@ class Kinship:
                 f"the attack is {sim.attack.name!r} and the graph is learnt, but what malicious"
                 " clients would send to be found is not modelled; give a graph."
             )
+        check_rule(rule, sim.method)
         n = sim.federation.clients
         self.rule, self.graph = rule, empty(n)
         self.start = flat(sim.method.message(sim.method.client_init(sim.template)))
@@ -115,10 +126,10 @@ class Kinship:
             states = sim.store.gather(some).method_state
             self.sketches[some] = as_sent(self.rule, self.sketched(sim.method, states))
         self.known[ids], self.moved[ids] = True, False
-        due = bill(self.rule, self.start.size, ids, self.graph.clients, sim.method)
+        graph, due = found(self, ids, sim.method, sim.seed, sim.t)
         sim.ledger.add(sim.t, sim.members[due.clients], due.up, due.down, due.gradients)
         before = self.graph
-        self.use(sim, self.rule.graph(self.evidence))
+        self.use(sim, graph)
         self.history.append((sim.t, self.graph.edges, in_common(before, self.graph)))
         broken = [str(c) for c in sim.conditions() if not c.holds]
         if broken:
@@ -165,15 +176,29 @@ def in_common(a: Graph, b: Graph) -> float:
     return both / either if either else 1.0
 
 
-def bill(rule: GraphRule, message: int, ids: NDArray[Any], clients: int, method: Any) -> Bill:
-    """What it costs that these clients are found.
+def check_rule(rule: GraphRule, method: Any) -> None:
+    """Refuse gossip where there is a hub."""
+    if rule.gossips and method.hub_between:
+        raise InvalidInput(
+            f"{rule.name}.gossip is above 0, but {method.name} has a hub, which hears every sketch"
+            " once; gossip is for methods without one."
+        )
 
-    A hub hears each sketch once and keeps the graph. Without a hub everybody's sketch goes to
-    everybody.
+
+def found(kin: Evident, ids: NDArray[Any], method: Any, seed: int, t: int) -> tuple[Graph, Bill]:
+    """The graph before round t, for which these clients sent new sketches, and what it costs.
+
+    A hub hears each sketch once and keeps the graph. Without a hub peers gossip, or everybody's
+    sketch goes to everybody.
     """
-    size = rule.sketch_bytes(message)
+    rule, clients = kin.rule, kin.evidence.clients
+    if not method.hub_between:
+        gossiped = rule.gossiped(kin.evidence, seed, t, kin.start.size)
+        if gossiped is not None:
+            return gossiped.graph, Bill(np.arange(clients), gossiped.up, gossiped.down, 0)
+    size, graph = rule.sketch_bytes(kin.start.size), rule.graph(kin.evidence)
     if method.hub_between:
-        return Bill(ids, size, 0, 0)
+        return graph, Bill(ids, size, 0, 0)
     sent = np.zeros(clients, np.int64)
     sent[ids] = size
-    return Bill(np.arange(clients), sent * (clients - 1), size * len(ids) - sent, 0)
+    return graph, Bill(np.arange(clients), sent * (clients - 1), size * len(ids) - sent, 0)

@@ -43,6 +43,7 @@ from coterie.data.federation import Federation
 from coterie.engine.kinship import as_sent, sketch_of, sketcher
 from coterie.engine.simulate import Progress, Result, drive
 from coterie.engine.slow import Slow, finite, local_of_one, stack
+from coterie.engine.slow_gossip import gossip_slowly
 from coterie.engine.training import Training, TrainingOptions
 from coterie.methods.base import Method, Step
 from coterie.methods.conditions import step_conditions
@@ -193,18 +194,23 @@ class Reference(Slow):
         for k in senders:
             moved = sketch_of(method, drawn, start, self.method_states[k])
             self.sketches[k] = as_sent(rule, moved)
-        for k in range(self.n):
-            sent, others = k in self.trained, len(self.trained - {k})
-            if not method.hub_between:
-                up = size * (self.n - 1) if sent else 0
-                self.ledger.add(self.t, np.array([k]), up, size * others, 0)
-            elif sent:
-                self.ledger.add(self.t, np.array([k]), size, 0, 0)
-        self.trained = set()
         silent = np.zeros(rule.numbers(start.size))
         heard = np.stack([self.sketches.get(k, silent) for k in range(self.n)])
         known = np.array([k in self.sketches for k in range(self.n)])
         self.graph = rule.graph(Evidence(heard, known, rule.bits))
+        if rule.gossips:
+            self.graph, up, down = gossip_slowly(rule, heard, self.seed, t=self.t, size=size)
+            self.ledger.add(self.t, np.arange(self.n), up, down, 0)
+            self.trained = set()
+            return
+        for k in range(self.n):
+            sent, others = k in self.trained, len(self.trained - {k})
+            if not method.hub_between:
+                told = size * (self.n - 1) if sent else 0
+                self.ledger.add(self.t, np.array([k]), told, size * others, 0)
+            elif sent:
+                self.ledger.add(self.t, np.array([k]), size, 0, 0)
+        self.trained = set()
 
     def _graph_round(self) -> None:
         method, t, sampled = self.method, self.t, self.sampled()

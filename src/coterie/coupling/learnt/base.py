@@ -65,6 +65,14 @@ class Evidence(NamedTuple):
         return np.asarray(np.maximum(d, 0.0))
 
 
+class Gossiped(NamedTuple):
+    """A graph that peers have found without a hub, and the bytes that each sent and got for it."""
+
+    graph: Graph
+    up: NDArray[np.int64]
+    down: NDArray[np.int64]
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GraphRule(Options):
     """A rule with the options that all rules have. It stands where a graph is given."""
@@ -94,11 +102,22 @@ class GraphRule(Options):
         """The graph of the rounds that follow; who is not known has no neighbours."""
         raise NotImplementedError
 
+    def gossiped(self, evidence: Evidence, seed: int, t: int, message: int) -> Gossiped | None:
+        """Without a hub: the graph of round t that peers find among themselves; None where all must
+        know all, to call `graph`. `message` is how many numbers a message has.
+        """
+        return None
+
     def newcomer(self, cosines: NDArray[Any]) -> NDArray[np.float64]:
         """The weights of a newcomer to the clients, of the cosines of its sketch with theirs (−∞
         where a client is not known).
         """
         raise NotImplementedError
+
+    @property
+    def gossips(self) -> bool:
+        """Whether peers find their graph among themselves (`gossiped`)."""
+        return False
 
     def most(self, clients: int) -> int:
         """Neighbours that a client can have at most."""
@@ -209,10 +228,23 @@ def top(values: NDArray[Any], count: int) -> NDArray[np.int64]:
     return np.argsort(-values, axis=1, kind="stable")[:, :count]
 
 
-def candidates(evidence: Evidence, count: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """The pairs of which one is among the `count` others with the largest cosines of the other:
-    the smaller and the larger number, and the cosine, every pair once. Rows are compared in groups,
-    so that N² numbers are never held.
+class Pairs(NamedTuple):
+    """Pairs of clients, every pair once."""
+
+    low: NDArray[np.int64]
+    """The smaller number of each pair, and the larger one:"""
+    high: NDArray[np.int64]
+    cosines: NDArray[np.float64]
+    both: NDArray[np.bool_]
+    """Whether each of the two chose the other."""
+
+    def where(self, kept: NDArray[np.bool_]) -> Pairs:
+        return Pairs(self.low[kept], self.high[kept], self.cosines[kept], self.both[kept])
+
+
+def candidates(evidence: Evidence, count: int) -> Pairs:
+    """The pairs of which one is among the `count` others with the largest cosines of the other.
+    Rows are compared in groups, so that N² numbers are never held.
     """
     whose, others, values = [], [], []
     ids = np.flatnonzero(evidence.known)
@@ -227,8 +259,9 @@ def candidates(evidence: Evidence, count: int) -> tuple[NDArray[Any], NDArray[An
     flat = lambda parts, kind: np.concatenate(parts) if parts else np.zeros(0, kind)
     one, other = flat(whose, np.int64), flat(others, np.int64)
     low, high = np.minimum(one, other), np.maximum(one, other)
-    _, first = np.unique(low * evidence.clients + high, return_index=True)
-    return low[first], high[first], flat(values, np.float64)[first]
+    pair = low * evidence.clients + high
+    _, first, times = np.unique(pair, return_index=True, return_counts=True)
+    return Pairs(low[first], high[first], flat(values, np.float64)[first], times > 1)
 
 
 def empty(clients: int) -> Graph:

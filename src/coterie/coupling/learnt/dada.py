@@ -52,7 +52,7 @@ class Dada(Scaled):
 
     def graph(self, evidence: Evidence) -> Graph:
         n = evidence.clients
-        low, high, _ = candidates(evidence, self.neighbours)
+        low, high = candidates(evidence, self.neighbours)[:2]
         if not len(low):
             return empty(n)
         difference = evidence.sketches[low] - evidence.sketches[high]

@@ -68,16 +68,15 @@ class Conductor:
         if hub.t:
             self.say(f"going on from round {hub.t} of {hub.plan.training.rounds}.")
         while not hub.done:
-            self._gather(hub.requests, f"round {hub.t}")
+            what = hub.title
+            self._gather(hub.requests, what)
             before = hub.ledger.up, hub.ledger.down
             came, missing = len(hub.replies), [self.members.name(k) for k in hub.missing]
             hub.close()
             without = f", without {', '.join(missing)}" if missing else ""
             up, down = hub.ledger.up - before[0], hub.ledger.down - before[1]
             done = f"{hub.t} of {hub.plan.training.rounds} done"
-            self.say(
-                f"round {hub.t - 1}: {came} clients{without}; {up} bytes up, {down} down ({done})."
-            )
+            self.say(f"{what}: {came} clients{without}; {up} bytes up, {down} down ({done}).")
         self._gather(hub.farewells, "the farewell")
         missing = [self.members.name(k) for k in hub.missing]
         hub.end()
@@ -157,7 +156,11 @@ class Conductor:
             # for any more.
             to = self.members.present[k]
             message = Message(
-                packed(wanted[k]), to[0], "train", ttl=self.rules.patience, group_id=str(self.hub.t)
+                packed(wanted[k]),
+                to[0],
+                "train",
+                ttl=self.rules.patience,
+                group_id=str(self.hub.stage),
             )
             for ident in self.grid.push_messages([message]):
                 if ident:

@@ -44,6 +44,8 @@ class Address:
     """coterie.deploy.keys.authority.Identity; nothing: plain TCP, which is allowed on this machine
     only.
     """
+    discovers: bool = False
+    """Whether it may hear from those it calls where the others are, and call them."""
 
     def __post_init__(self) -> None:
         for name in (self.name, *self.neighbours):
@@ -119,7 +121,7 @@ class Address:
                 "exit_on_failure": False,
                 "retry": retry,
             },
-            "scouting": {"multicast": {"enabled": False}, "gossip": {"enabled": False}},
+            "scouting": {"multicast": {"enabled": False}, "gossip": {"enabled": self.discovers}},
             "adminspace": {"enabled": False},
             "transport": {"link": link, "shared_memory": {"enabled": False}},
             "access_control": self.access(),

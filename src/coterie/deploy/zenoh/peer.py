@@ -11,11 +11,14 @@ from typing import Any
 
 from coterie.core.errors import InvalidInput
 from coterie.core.files import locked
+from coterie.deploy.finding import Finding
 from coterie.deploy.peer import Peer
+from coterie.deploy.peer_record import KEPT_ROUNDS
 from coterie.deploy.site import Site
 from coterie.deploy.zenoh.address import Address
 from coterie.deploy.zenoh.driver import Driver
 from coterie.deploy.zenoh.net import Net
+from coterie.deploy.zenoh.seeking import Seeker
 from coterie.deploy.zenoh.sight import GaveUp, listed
 
 __all__ = ["Driver", "GaveUp", "Passport", "address_of", "at_work", "run_peer"]
@@ -91,8 +94,67 @@ def address_of(site: Site, passport: Passport) -> Address:
     )
 
 
+def open_to_all(site: Site, passport: Passport) -> Address:
+    """The address of a peer that may meet every participant of the plan; [[neighbours]] are those
+    that it calls, and through them it hears where the others are.
+    """
+    plan, refused = site.plan, passport.refused()
+    assert not isinstance(plan.clients, int)
+    if site.name not in plan.clients or plan.number(site.name) != site.number:
+        raise InvalidInput(
+            f"this is {site.name!r} with the number {site.number}, but the plan's clients have it"
+            " otherwise; peers that find their kin go by the plan's list."
+        )
+    ends = {n.who.name: n.endpoint for n in site.neighbours}
+    for name in ends:
+        plan.number(name)
+    others = {n: ends.get(n, "") for n in plan.clients if n != site.name and n not in refused}
+    if not others:
+        raise InvalidInput("there is nobody else in the plan, or all others are revoked.")
+    return Address(plan.name, site.name, site.listen, others, passport.identity, discovers=True)
+
+
+def run_seeking_peer(site: Site, say: Callable[[str], None]) -> Peer:
+    """A peer that finds its neighbours itself, from its config to its models."""
+    with at_work(site.folder):
+        passport = Passport.of(site, say)
+        address, worker, plan = open_to_all(site, passport), site.worker(), site.plan
+        finding = Finding(plan, site.number, worker, site.folder, say=say)
+        with Net(address, worker.largest_up * (KEPT_ROUNDS + plan.rules.staleness + 1)) as net:
+            seeker = Seeker(
+                finding, net, say=say, refused=passport.refused, check_self=passport.check
+            )
+            if not finding.through:
+                say(f"{finding.kept.t} rounds done alone; looking for kin.")
+            seeker.run()
+            peer = Peer(
+                plan,
+                site.name,
+                site.number,
+                finding.neighbours,
+                worker,
+                site.folder,
+                found=finding.found,
+                say=say,
+            )
+            say(f"round {peer.t} of {plan.training.rounds}, with {listed(peer.neighbours)}.")
+            driver = Driver(
+                peer, seeker, say=say, refused=passport.refused, check_self=passport.check
+            )
+            driver.run()
+            seeker.linger()
+            say(f"this process sent its neighbours {driver.carried.total()} bytes.")
+        say(
+            f"done: {plan.training.rounds} rounds, {peer.ledger.up} bytes up, {peer.ledger.down}"
+            " down."
+        )
+        return peer
+
+
 def run_peer(site: Site, say: Callable[[str], None]) -> Peer:
     """A peer from its config to its models."""
+    if site.plan.rule is not None:
+        return run_seeking_peer(site, say)
     with at_work(site.folder):
         passport = Passport.of(site, say)
         address = address_of(site, passport)

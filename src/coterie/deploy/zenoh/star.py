@@ -92,7 +92,7 @@ class Asking:
         self.pause[k] = min(2 * self.pause[k], ASK_AGAIN[1])
         # As long as its link stands a client is at work, or its answer is on its way: a slow link
         # must not make a hub ask twice.
-        question = (k, hub.t, self.asking[k])
+        question = (k, hub.stage, self.asking[k])
         self.net.ask(
             self.names[k],
             question,
@@ -102,10 +102,10 @@ class Asking:
 
     def take(self, event: Answered) -> bool:
         """An answer, or the notice that there is none; True when it counts."""
-        hub, (k, t, number) = self.hub, event.question
+        hub, (k, stage, number) = self.hub, event.question
         if self.asking.get(k) == number:
             del self.asking[k]
-        if event.payload is None or t != hub.t or event.name in self.refused:
+        if event.payload is None or stage != hub.stage or event.name in self.refused:
             return False
         try:
             reply = self.opened(k, event.payload)
@@ -114,7 +114,7 @@ class Asking:
                 return True
             self.ask_at[k] = 0.0  # it has lost track: it is asked again, with a whole copy
         except Rejected as error:
-            self.say(f"round {t}: a message of {event.name} is rejected: {error}")
+            self.say(f"{hub.title}: a message of {event.name} is rejected: {error}")
         return False
 
     def opened(self, k: int, payload: bytes) -> Reply:
@@ -155,14 +155,15 @@ def run_hub(site: Site, say: Callable[[str], None]) -> Hub:
             if silent and goes_on and not hub.enough:
                 asking.collect(rules.give_up)
                 silent = [asking.names[k] for k in asking.missing()]
-            if not hub.arrived or (silent and not (goes_on and hub.enough)):
+            heard = any(k in hub.replies for k in hub.cohort)
+            if not heard or (silent and not (goes_on and hub.enough)):
                 raise GaveUp(
-                    f"round {hub.t}: nothing came from {listed(silent)} for {rules.give_up:g} s,"
+                    f"{hub.title}: nothing came from {listed(silent)} for {rules.give_up:g} s,"
                     " and the plan asks for their answers; the hub stops, and the same command"
                     " goes on where it stopped."
                 )
             if silent:
-                say(f"round {hub.t}: {listed(silent)} did not answer; going on without.")
+                say(f"{hub.title}: {listed(silent)} did not answer; going on without.")
             hub.close()
         if not hub.finished:
             asking.collect(rules.patience if goes_on else rules.give_up)
