@@ -149,9 +149,9 @@ def graph_for(method: Method, graph: Graph | GraphRule | None, clients: int) -> 
     return (complete(clients) if graph is None else graph).check_size(clients)
 
 
-def tied(method: Method, graph: Graph | None, dtype: Any) -> Method:
+def tied(method: Method, graph: Graph | GraphRule | None, dtype: Any) -> Method:
     """A bound method whose hub knows the graph, where there is one and it merges messages."""
-    if graph is None or not isinstance(method, StarMethod):
+    if not isinstance(graph, Graph) or not isinstance(method, StarMethod):
         return method
     return method.over(jnp.asarray(graph.weights.toarray(), dtype))
 
