@@ -78,7 +78,11 @@ def test_comparing_in_groups_changes_nothing(monkeypatch: pytest.MonkeyPatch) ->
     np.testing.assert_array_equal(whole.weights.toarray(), parts.weights.toarray())
 
 
-@pytest.mark.parametrize("name", sorted(RULES))
+SKETCHED = [name for name in sorted(RULES) if not RULES[name].tries_models]
+"""Those that try models are in test_tried.py."""
+
+
+@pytest.mark.parametrize("name", SKETCHED)
 def test_clusters_are_found_and_nobody_is_tied_to_whom_it_does_not_know(name: str) -> None:
     vectors, of = clusters()
     known = np.arange(len(of)) != 2
@@ -104,7 +108,7 @@ def test_nobody_has_too_many_neighbours(clients: int, k: int, seed: int) -> None
     rng = np.random.default_rng(seed)
     # Most point the same way, so that a few are everybody's nearest.
     vectors = rng.normal(size=(clients, 4)) + 3 * rng.random((clients, 1))
-    for name in RULES:
+    for name in SKETCHED:
         rule = get_rule(name, {"neighbours": k})
         graph = rule.graph(evidence(vectors))
         assert graph.degrees.max(initial=0) <= rule.most(clients) <= clients - 1

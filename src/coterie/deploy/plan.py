@@ -188,6 +188,11 @@ class Plan:
         if (rule := self.rule) is None:
             return
         check_rule(rule, self.method)
+        if rule.tries_models:
+            raise InvalidInput(
+                f"the rule {rule.name!r} tries others' models, which real federations do not do"
+                ' yet; take "kin", "dada", "attention" or "simplex".'
+            )
         if not self.peers:
             if getattr(self.method, "hears_all", False) and self.cohort < self.size:
                 raise InvalidInput(

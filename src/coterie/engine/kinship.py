@@ -23,6 +23,7 @@ from coterie.coupling.graph import Graph, from_arrays
 from coterie.coupling.learnt.base import Evidence, GraphRule, empty
 from coterie.engine.exchange.base import Bill
 from coterie.engine.setting import Coupled
+from coterie.engine.trying import losses_of, models_bill, prepare_to_try
 
 if TYPE_CHECKING:
     from coterie.engine.simulator import Simulator
@@ -84,6 +85,9 @@ class Kinship:
                 " clients would send to be found is not modelled; give a graph."
             )
         check_rule(rule, sim.method)
+        if rule.tries_models:
+            prepare_to_try(sim, rule)
+        self.tried: Any = None
         n = sim.federation.clients
         self.rule, self.graph = rule, empty(n)
         self.start = flat(sim.method.message(sim.method.client_init(sim.template)))
@@ -98,7 +102,7 @@ class Kinship:
 
     @property
     def evidence(self) -> Evidence:
-        return Evidence(self.sketches, self.known, self.rule.bits)
+        return Evidence(self.sketches, self.known, self.rule.bits, self.tried)
 
     def coupled(self, dtype: Any, *, talks: bool) -> Coupled:
         """The graph as rounds see it, in a shape that stays the same."""
@@ -126,8 +130,15 @@ class Kinship:
             states = sim.store.gather(some).method_state
             self.sketches[some] = as_sent(self.rule, self.sketched(sim.method, states))
         self.known[ids], self.moved[ids] = True, False
+        if self.rule.tries_models:
+            self.tried = losses_of(sim)
         graph, due = found(self, ids, sim.method, sim.seed, sim.t)
-        sim.ledger.add(sim.t, sim.members[due.clients], due.up, due.down, due.gradients)
+        bills = [due]
+        if self.rule.tries_models:
+            bills.append(models_bill(self.rule, self.evidence, sim))
+            self.tried = None
+        for each in bills:
+            sim.ledger.add(sim.t, sim.members[each.clients], each.up, each.down, each.gradients)
         before = self.graph
         self.use(sim, graph)
         self.history.append((sim.t, self.graph.edges, in_common(before, self.graph)))

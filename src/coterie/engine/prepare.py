@@ -75,14 +75,17 @@ def held_splits(fed: Federation, dtype: Any, train: DeviceSplit | None) -> dict[
 
 def held_for(method: Method, there: OnDevice) -> Held | None:
     """Validation rows for a method that looks at them."""
-    if not method.validates:
-        return None
-    if (validation := there.splits.get("validation")) is None:
+    return held_rows(there, f"{method.name}.guard") if method.validates else None
+
+
+def held_rows(there: OnDevice, who: str) -> Held:
+    """Everybody's validation rows."""
+    if "validation" not in there.splits:
         raise InvalidInput(
-            f"{method.name} looks at clients' own validation rows (guard), but nobody has any;"
-            " give some, e.g. data.validation = 0.2."
+            f"{who} looks at clients' own validation rows, but nobody has any; give some, e.g."
+            " data.validation = 0.2."
         )
-    return Held(*validation)
+    return Held(*there.splits["validation"])
 
 
 def data_of(held: DeviceSplit, l2: Scalar, batch_schedule: Any, *, pooled: bool = False) -> Data:

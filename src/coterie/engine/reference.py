@@ -24,6 +24,7 @@ from typing import Any, Unpack
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import NDArray
 
 from coterie.adversary import Attack
 from coterie.channel import PLAIN, Channel, link
@@ -183,6 +184,25 @@ class Reference(Slow):
         kept = [(m, k) for m, k in zip(each, clients, strict=True) if finite(m)]
         return [m for m, _ in kept], [k for _, k in kept]
 
+    def _tried(self, sets: NDArray[Any]) -> NDArray[np.float64]:
+        """Losses of the mean models of sets of clients on every client's validation rows."""
+        found = np.zeros(sets.shape[:2])
+        for k, mine in enumerate(sets):
+            for i, members in enumerate(mine):
+                models = [self.method.message(self.method_states[j]) for j in members if j >= 0]
+                if models:
+                    mean = stack(models).map(lambda leaf: leaf.mean(0, keepdims=True))
+                    losses = self._objective(k, self.y, held=True).held_losses(mean)
+                    found[k, i] = float(losses[0])
+        return found
+
+    def _models_bill(self, tried: NDArray[Any]) -> None:
+        size = size_of(self.method.message(self.method_states[0]))
+        for k in range(self.n):
+            got, asked = sum(j >= 0 for j in tried[k]), sum(k in row for row in tried)
+            sent = min(asked, 1) if self.method.hub_between else asked
+            self.ledger.add(self.t, np.array([k]), size * sent, size * got, 0)
+
     def _learn(self) -> None:
         """Sketches of those that trained since, one by one, and the graph of all that are known."""
         assert self.rule is not None
@@ -197,7 +217,10 @@ class Reference(Slow):
         silent = np.zeros(rule.numbers(start.size))
         heard = np.stack([self.sketches.get(k, silent) for k in range(self.n)])
         known = np.array([k in self.sketches for k in range(self.n)])
-        self.graph = rule.graph(Evidence(heard, known, rule.bits))
+        evidence = Evidence(heard, known, rule.bits, self._tried)
+        self.graph = rule.graph(evidence)
+        if rule.tries_models:
+            self._models_bill(rule.downloads(evidence))
         if rule.gossips:
             self.graph, up, down = gossip_slowly(rule, heard, self.seed, t=self.t, size=size)
             self.ledger.add(self.t, np.arange(self.n), up, down, 0)

@@ -215,7 +215,7 @@ class Slow:
                 self.down = wires(link.graph_down(channel), channel.downward(), silent)
         self.broadcast_bytes, self.received_bytes = 0, [0] * self.n
 
-    def _objective(self, k: int, y: Any) -> Objective:
+    def _objective(self, k: int, y: Any, *, held: bool = False) -> Objective:
         train, keys = self.federation.train, lambda role: role_key(self.seed, role)
         return Objective(
             learner=self.learner,
@@ -228,12 +228,10 @@ class Slow:
             t=self.t,
             l2=self.l2 + self.method.l2,
             batch_schedule=self.training.batch_schedule,
-            held=self._held(k),
+            held=self._held(k) if held or self.method.validates else None,
         )
 
-    def _held(self, k: int) -> Held | None:
-        if not self.method.validates:
-            return None
+    def _held(self, k: int) -> Held:
         x, y = self.federation.validation.client(k)
         return Held(jnp.asarray(x, self.dtype), jnp.asarray(y), jnp.int32(0), jnp.int32(len(y)))
 

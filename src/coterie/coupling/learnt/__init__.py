@@ -1,6 +1,6 @@
 """Graphs that nobody has to know: rules that learn who is like whom from what clients send."""
 
-from coterie.coupling.learnt import dada, kin, similarity  # rules register themselves
+from coterie.coupling.learnt import dada, kin, similarity, tried  # rules register themselves
 from coterie.coupling.learnt.base import (
     RULES,
     Evidence,
@@ -20,4 +20,5 @@ __all__ = [
     "learn_graph",
     "read_rule",
     "similarity",
+    "tried",
 ]

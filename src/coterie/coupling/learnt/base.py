@@ -38,6 +38,10 @@ class Evidence(NamedTuple):
     """Who has sent one."""
     bits: int = 32
     """Per number."""
+    tried: Callable[[NDArray[Any]], NDArray[np.float64]] | None = None
+    """For rules that try models (`GraphRule.downloads`): of sets of clients, (N, R, S) with −1 for
+    nobody, the loss on every client's validation rows of each set's mean model, (N, R).
+    """
 
     @property
     def clients(self) -> int:
@@ -55,6 +59,10 @@ class Evidence(NamedTuple):
             return np.asarray(np.cos(np.pi * (1 - agree)))
         length = lambda v: np.maximum(np.linalg.norm(v, axis=1), 1e-300)
         return np.asarray((sketches @ s.T) / np.outer(length(sketches), length(s)))
+
+    def losses(self, sets: NDArray[Any]) -> NDArray[np.float64]:
+        assert self.tried is not None
+        return self.tried(sets)
 
     def squared_distances(self) -> NDArray[np.float64]:
         """Estimates of ‖v_k − v_l‖² up to a factor, (N, N); from signs, of vectors of length 1."""
@@ -80,6 +88,8 @@ class GraphRule(Options):
     title: ClassVar[str] = ""
     summary: ClassVar[str] = ""
     paper: ClassVar[str] = ""
+    tries_models: ClassVar[bool] = False
+    """Whether clients download others' models and try them on their validation rows."""
 
     after: int = option(
         5, "rounds in which clients train alone and send nothing, before the first graph", low=1
@@ -113,6 +123,10 @@ class GraphRule(Options):
         where a client is not known).
         """
         raise NotImplementedError
+
+    def downloads(self, evidence: Evidence) -> NDArray[np.int64]:
+        """Where models are tried: whose by whom, (clients, models), −1 for nobody's."""
+        return np.full((evidence.clients, 0), -1)
 
     @property
     def gossips(self) -> bool:
