@@ -331,3 +331,21 @@ def star_town(folder: Path, plan: Plan) -> Iterator[Town]:
             near = [{"name": "hub", "endpoint": made.endpoint("hub")}]
             made.settle(name, {"data": {"path": "own.npz"}, "neighbours": near}, role="client")
         yield made
+
+
+@contextlib.contextmanager
+def seeking_town(folder: Path, plan: Plan, fed: Federation) -> Iterator[Town]:
+    """Peers that find their kin: the first listens, the others know the first one's address."""
+    assert not isinstance(plan.clients, int)
+    with town(folder, plan, names=plan.clients) as made:
+        first = {"name": plan.clients[0], "endpoint": made.endpoint(plan.clients[0])}
+        for k, name in enumerate(plan.clients):
+            (folder / name).mkdir()
+            save_own(fed, k, folder / name / "own.npz")
+            config = {
+                "listen": made.endpoint(name),
+                "data": {"path": "own.npz"},
+                "neighbours": [first] if k else [],
+            }
+            made.settle(name, config)
+        yield made

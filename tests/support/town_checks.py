@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from coterie.data.federation import Federation
 from coterie.deploy.plan import Plan
 from coterie.runs.export import tensors
 from tests.support.peering import NAMES, Town, in_order, simulated, the_digits
@@ -16,10 +17,16 @@ machine is.
 """
 
 
-def check_equal(town: Town, plan: Plan, rtol: float = 1e-5, names: tuple[str, ...] = NAMES) -> None:
+def check_equal(
+    town: Town,
+    plan: Plan,
+    rtol: float = 1e-5,
+    names: tuple[str, ...] = NAMES,
+    fed: Federation | None = None,
+) -> None:
     """Models and bill are the simulator's."""
-    simulator = simulated(plan, the_digits())
-    for k, name in enumerate(NAMES):
+    simulator = simulated(plan, fed or the_digits())
+    for k, name in enumerate(NAMES if isinstance(plan.clients, int) else plan.clients):
         for view, model in simulator.models(k).items():
             found = town.model(name, view)
             for part, expected in tensors(model).items():

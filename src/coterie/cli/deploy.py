@@ -160,6 +160,10 @@ def deploy_demo(
             help="Five peers and no server (Zenoh), instead of three clients and a hub (Flower).",
         ),
     ] = False,
+    learn: Annotated[
+        bool,
+        typer.Option("--learn", help="With --peers: they find their neighbours themselves."),
+    ] = False,
     folder: Annotated[
         Path | None,
         typer.Option(
@@ -179,6 +183,8 @@ def deploy_demo(
     """
     from coterie.deploy import demo
 
+    if learn and not peers:
+        raise InvalidInput("--learn is for peers: give --peers with it.")
     err = Console(stderr=True)
     made_in = folder or Path("coterie-deploy-demo" + ("-peers" if peers else ""))
     begun = time.perf_counter()
@@ -192,7 +198,7 @@ def deploy_demo(
         )
 
     rows = (
-        demo.with_peers(made_in, rounds or 200, say)
+        demo.with_peers(made_in, rounds or 200, say, learn=learn)
         if peers
         else demo.with_hub(made_in, rounds or 4, say)
     )

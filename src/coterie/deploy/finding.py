@@ -40,8 +40,6 @@ from coterie.deploy.worker import Worker
 from coterie.engine.setting import ClientState
 
 FILE = "finding.safetensors"
-LOOK_SECONDS = 1.0
-"""status.json, which is for looking at, is not written more often than this."""
 YES, NO = b"\1", b"\0"
 
 
@@ -107,7 +105,6 @@ class Finding:
         rule: Any = plan.rule
         self.rule = rule
         self.names, self.size = plan.clients, plan.size
-        self._looked = float("-inf")
         self.strides = gossip.strides(self.size)
         self.court: int = 2 * self.rule.gossip
         """The step in which sketches are sent to those that were chosen."""
@@ -132,9 +129,7 @@ class Finding:
         new = dataclasses.replace(self.kept, **changes)
         disk.save(self.folder / FILE, new, self._whose)
         self.kept = new
-        if time.monotonic() - self._looked > LOOK_SECONDS:
-            self._looked = time.monotonic()
-            write_json(self.folder / "status.json", self.status())
+        write_json(self.folder / "status.json", self.status())
 
     def status(self) -> dict[str, Any]:
         """What `coterie status` shows before there are neighbours."""

@@ -23,8 +23,13 @@ EDGES = {(0, 1): 1.0, (1, 2): 1.0, (2, 3): 1.0, (3, 4): 1.0, (4, 0): 1.0, (1, 3)
 """A ring of five with a chord."""
 
 
-def with_peers(folder: Path, rounds: int, say: Say) -> list[Row]:
-    """Five peers over Zenoh, no server: dFedU, one peer killed in the middle."""
+KIN = {"name": "kin", "neighbours": 2, "ties": "both", "gossip": 4, "tell": 2}
+
+
+def with_peers(folder: Path, rounds: int, say: Say, *, learn: bool = False) -> list[Row]:
+    """Five peers over Zenoh, no server: dFedU, one peer killed in the middle. With `learn` they
+    find their neighbours themselves, and know the address of the first only.
+    """
     make_folder(folder)
     fed = load("digits", clients=5)
     names = [f"peer-{k}" for k in range(5)]
@@ -32,6 +37,8 @@ def with_peers(folder: Path, rounds: int, say: Say) -> list[Row]:
     ports = free_ports(5)
     ((method, options),) = PEER_METHODS.items()
     plan = make_plan(method, method, options, 5, fed, rounds)
+    if learn:
+        plan = plan.with_(clients=tuple(names), graph={"kind": "learn", "rule": KIN})
     write_text(folder / "plan.toml", plan.to_toml())
     weights = np.zeros((5, 5))
     for (k, l), w in EDGES.items():
@@ -40,7 +47,7 @@ def with_peers(folder: Path, rounds: int, say: Say) -> list[Row]:
         own = folder / name
         own.mkdir()
         save_own(fed, k, own / "data.npz")
-        near = np.flatnonzero(weights[k])
+        near = ([0] if k else []) if learn else np.flatnonzero(weights[k])
         site = {
             "plan": "../plan.toml",
             "name": name,
@@ -54,7 +61,7 @@ def with_peers(folder: Path, rounds: int, say: Say) -> list[Row]:
                     "name": names[l],
                     "number": int(l),
                     "endpoint": f"tls/127.0.0.1:{ports[l]}",
-                    "weight": float(weights[k, l]),
+                    "weight": 1.0 if learn else float(weights[k, l]),
                 }
                 for l in near
             ],
@@ -62,7 +69,7 @@ def with_peers(folder: Path, rounds: int, say: Say) -> list[Row]:
         write_text(own / "peer.toml", tomli_w.dumps(site))
     say(
         "Keys, the plan and five peers' folders are made; starting the peers (mutual TLS, each"
-        " knows only its neighbours) …"
+        f" knows only {'the first' if learn else 'its neighbours'}) …"
     )
     with processes(folder / "logs") as running:
         for name in names:
@@ -93,7 +100,7 @@ def with_peers(folder: Path, rounds: int, say: Say) -> list[Row]:
         return compared(
             plan,
             fed,
-            from_matrix(weights, "ring with a chord"),
+            plan.rule or from_matrix(weights, "ring with a chord"),
             names,
             [folder / name / "state" for name in names],
             bill,

@@ -273,8 +273,9 @@ class Seeker:
         ]:
             now = self.clock()
             for k in waiting:
-                there = self.names[k] in self.alive
-                limit = self.rules.give_up if there else self.rules.patience
+                there, waits = self.names[k] in self.alive, self.rules.on_missing == "wait"
+                limit = self.rules.patience * (2 if there else 1)
+                limit = self.rules.give_up if there and waits else limit
                 if now - max(began, self.news.get(k, began)) > limit:
                     gone.add(k)
             self._police(now)
