@@ -25,7 +25,7 @@ How each method was checked (closed form, solver, or rounds repeated in NumPy) i
 
 The option `merging` is in the methods whose hub takes a mean: `fedavg`, `fedprox`, `ditto`, `afl`,
 `scaffold`, `per-fedavg`, `pfedme`, `apfl`, `l2gd`, `lg-fedavg`, `fedper`, `fedrep`, `fedbn`,
-`fedbabu`, `fedala`, `fedem`, `ifca`, `cfl` (these two the mean or clipping), `lp-proj`,
+`fedbabu`, `fedala`, `fedem`, `knn-per`, `ifca`, `cfl` (these two the mean or clipping), `lp-proj`,
 `lp-proj-1`, `lp-proj-2`. The hub of `rsa` moves by signs, the hub of `mocha` adds dual updates, and
 those of `fedamp`, `pfedgraph`, `fedfomo`, `apple` and `sfl` keep every client's model and mix or
 pass them on for each client apart, so they have no such option. The graph methods `fedu`, `dfedu`,

@@ -81,6 +81,7 @@ STARS = [
         )
     ),
     pytest.param("mocha", PLAIN, {}, id="mocha", marks=pytest.mark.slow),
+    pytest.param("knn-per", PLAIN, {"cohort": 2}, id="knn-per", marks=pytest.mark.slow),
     pytest.param("fedem", DELTA, {"cohort": 2}, id="fedem", marks=pytest.mark.slow),
     pytest.param("ifca", PLAIN, {"cohort": 2}, id="ifca", marks=pytest.mark.slow),
     pytest.param("graph-proj", PLAIN, {}, id="graph-proj", marks=pytest.mark.slow),

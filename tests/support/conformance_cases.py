@@ -43,6 +43,7 @@ RIVALS = (
     "fedem",
     "fedfomo",
     "ifca",
+    "knn-per",
     "pfedgraph",
     "sfl",
 )
@@ -124,6 +125,10 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "fedem, two components, FedAdam": (
         "fedem",
         {"components": 2, "local_epochs": 1, "look": 2, "server_optimizer": "fedadam"},
+    ),
+    "knn-per, votes, few rows": (
+        "knn-per",
+        {"votes": 0.3, "nearest": 3, "capacity": 5, "local_epochs": 1},
     ),
     "apfl, adaptive": ("apfl", {"adapt": True}),
     "l2gd, coin": ("l2gd", {"coin": True}),

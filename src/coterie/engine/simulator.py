@@ -104,7 +104,7 @@ class Simulator:
             self.federation = federation.subset(self.members)
             if isinstance(graph, Graph):
                 graph = graph.check_size(federation.clients).subset(self.members)
-        self.model = asked.modelled(build_model(model, federation.shape), federation.shape)
+        self.model = asked.modelled(build_model(model, federation.shape), self.federation.shape)
         self.seed = training.seed
         self.exchange = exchange_of(asked)
         self.pooled = isinstance(asked, PooledMethod)

@@ -16,6 +16,7 @@ from coterie.core.search import LinearRange
 from coterie.core.vector import Vector
 from coterie.data.shape import ProblemShape
 from coterie.methods.base import Step, method
+from coterie.methods.held import held_out
 from coterie.methods.memory import Memory, Remembering, mixed
 from coterie.methods.several import total_losses
 from coterie.methods.sgd import LocalSGD
@@ -181,19 +182,8 @@ class FedFomo(Remembering, LocalSGD):
     def client_init(self, template: Vector) -> FomoState:
         return FomoState(template, template, self.opened(template))
 
-    def parts(self, objective: Objective) -> tuple[Objective, Objective]:
-        """The client's rows for training, and those that models are tried on."""
-        size = jnp.asarray(objective.size)
-        out = jnp.clip(jnp.floor(self.validation * size).astype(size.dtype), 1, size)
-        tried = dataclasses.replace(
-            objective, size=jnp.where(self.validation > 0, out, size), l2=0.0
-        )
-        first = jnp.where(self.validation > 0, jnp.minimum(out, size - 1), 0)
-        rest = dataclasses.replace(objective, start=objective.start + first, size=size - first)
-        return rest, tried
-
     def local(self, received: Offered, state: FomoState, objective: Objective) -> Step:
-        rest, tried = self.parts(objective)
+        rest, tried = held_out(objective, self.validation)
         candidates = state.x.map(
             lambda x, others: jnp.concatenate([x[None], others]), received.models
         )

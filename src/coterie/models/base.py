@@ -91,6 +91,8 @@ class Model:
     input_layer: InputLayer | None = None
     loss: OwnLoss | None = None
     statistics: Statistics | None = None
+    predicts: Any = dataclasses.field(default=None, compare=False)
+    """The shapes of what `apply` gets when it predicts, where that is not the parameters alone."""
 
     def __post_init__(self) -> None:
         if not callable(self.init) or not callable(self.apply):
@@ -191,6 +193,8 @@ class Model:
     def predictor(self, inputs: tuple[int, ...]) -> Any:
         """The shapes of what `apply` gets: the parameters, or a `Fitted`."""
         parameters = jax.eval_shape(self.init, jax.random.key(0))
+        if self.predicts is not None:
+            return self.predicts
         if self.statistics is None:
             return parameters
         x, weight = (jax.ShapeDtypeStruct(s, jnp.float32) for s in ((2, *inputs), (2,)))

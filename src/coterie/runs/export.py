@@ -19,6 +19,7 @@ from coterie.data.outline import outline
 from coterie.engine.personal import adapts_on_data, all_views
 from coterie.engine.simulate import Simulator
 from coterie.models.exported.model import Exported, is_exported
+from coterie.models.memorised import Stored
 from coterie.models.mixture import WEIGHTS, Mixed
 from coterie.runs import outlines
 from coterie.runs.card import Card, Cards
@@ -141,6 +142,11 @@ def exported_of(
 ) -> Exported:
     """A model with all that is needed to use it."""
     shape, facts = simulator.federation.shape, simulator.everybody.facts
+    if isinstance(model.tree, Stored):
+        raise InvalidInput(
+            f"the method is {experiment.method.name}, but its models hold their clients' training"
+            " rows and are not exported; use a run of another method, e.g. fedavg."
+        )
     return Exported(
         spec=experiment.model,
         components=len(model.tree[WEIGHTS]) if isinstance(simulator.model.apply, Mixed) else 0,
