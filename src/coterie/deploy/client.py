@@ -126,10 +126,9 @@ class Client:
             )
         if request.kind == "sketch" and self.sketching is None:
             raise Rejected("the hub asks for a sketch, but the plan's graph is not learnt.")
-        if not 0 <= request.round <= self.plan.training.rounds:
+        if not 0 <= request.round <= self.plan.exchanges:
             raise Rejected(
-                f"the request is for round {request.round}, but the plan has"
-                f" {self.plan.training.rounds}."
+                f"the request is for round {request.round}, but the plan has {self.plan.exchanges}."
             )
         asked = hashlib.sha256(
             messages.envelope(request).encode() + b"".join(request.frames)
@@ -225,12 +224,13 @@ class Client:
         pull, public = worker.receive_down(public, request.frames[0], known)
         if state.down != ():
             state = state._replace(down=state.down._replace(public=public))
-        state = programs.absorb(worker.spec, worker.setting, t, state, pull, kept.message)
+        at = self.plan.at(t)
+        state = programs.absorb(worker.spec, worker.setting, at, state, pull, kept.message)
         return dataclasses.replace(kept, state=state, last_round=t)
 
     def _work(self, kept: Kept, request: Request, asked: str) -> Reply:
         t, worker = request.round, self.worker
-        due = t % self.plan.training.eval_every == 0
+        due = self.plan.evaluates(t)
         scores = self._scores(kept, t) if due else {}
         # Whole, when the hub never got the last message.
         done = worker.work(
@@ -284,7 +284,7 @@ class Client:
         return self._rounds(self.kept)
 
     def _rounds(self, kept: Kept) -> int:
-        return self.plan.training.rounds if kept.finished else kept.worked + 1
+        return self.plan.exchanges if kept.finished else kept.worked + 1
 
     def models(self) -> dict[str, Vector]:
         """This client's models as they are now, by view, as numpy arrays."""

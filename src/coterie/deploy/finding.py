@@ -140,7 +140,7 @@ class Finding:
             "method": self.plan.method.name,
             "metric": metric_of(training.metric, self.plan.shape.task).told(),
             "round": self.kept.t,
-            "rounds": training.rounds,
+            "rounds": self.plan.exchanges,
             "finished": False,
             "up": self.kept.up,
             "down": self.kept.down,
@@ -154,7 +154,7 @@ class Finding:
 
     @property
     def trained(self) -> bool:
-        return self.kept.t >= min(self.rule.after, self.plan.training.rounds)
+        return self.kept.t >= min(self.rule.after, self.plan.exchanges)
 
     def train(self) -> None:
         """One round alone; after the last the sketch is ready."""
@@ -166,7 +166,7 @@ class Finding:
                 bill.add(t, np.array([self.number]), 0, 0, done.gradients)
                 self._keep(state=done.state, ledger=bill, t=t + 1)
             if self.trained and self.kept.step < 0:
-                if self.kept.t == self.plan.training.rounds:  # there is no round to find kin for
+                if self.kept.t == self.plan.exchanges:  # there is no round to find kin for
                     self._keep(step=self.verdict + 1)
                     return
                 wire = self.sketching.encoded(self.kept.state.method_state)

@@ -112,7 +112,7 @@ class Hub:
     @property
     def done(self) -> bool:
         """All rounds are closed; what is left is to tell the clients (`farewells`)."""
-        return self.t >= self.plan.training.rounds
+        return self.t >= self.plan.exchanges
 
     @property
     def finding(self) -> bool:
@@ -143,7 +143,7 @@ class Hub:
         if self.finding:
             return self.asked
         with self.setup.precision():
-            drawn = compiled_cohort(self.setup.spec, self.setup.seed, self.t)
+            drawn = compiled_cohort(self.setup.spec, self.setup.seed, self.plan.at(self.t))
         return [int(k) for k in np.asarray(drawn)]
 
     @property
@@ -295,7 +295,7 @@ class Hub:
         bill = self.ledger.copy()
         who = np.array(sorted(sketches), np.int64)
         up = np.array([messages.total(self.replies[k].frames) for k in who], np.int64)
-        bill.add(self.t, who, up, np.zeros_like(up), np.zeros_like(up))
+        bill.add(kin.learnt, who, up, np.zeros_like(up), np.zeros_like(up))
         self._save(dataclasses.replace(self.kept, kin=kin, ledger=bill))
         self.round = self._round()
         self._open()
@@ -308,7 +308,7 @@ class Hub:
         gradients = [self.replies[k].gradients for k in who]
         bill = kept.ledger.copy()
         columns = (np.array(column, np.int64) for column in (who, up, down, gradients))
-        bill.add(self.t, *columns)
+        bill.add(self.plan.at(self.t), *columns)
         return bill
 
     def end(self) -> None:
@@ -317,7 +317,8 @@ class Hub:
         """
         who, bill = sorted(self.replies), self.ledger.copy()
         if self.setup.star and who:
-            bill.add(self.t, np.array(who), 0, np.array([self.billed[k] for k in who]), 0)
+            down = np.array([self.billed[k] for k in who])
+            bill.add(self.plan.at(self.t), np.array(who), 0, down, 0)
         self._save(dataclasses.replace(self.kept, ledger=bill, finished=True))
 
     # -- folder ------------------------------------------------------------------------------------
@@ -376,7 +377,7 @@ class Hub:
             "method": self.method.name,
             "metric": metric_of(self.plan.training.metric, self.plan.shape.task).told(),
             "round": self.t,
-            "rounds": self.plan.training.rounds,
+            "rounds": self.plan.exchanges,
             "finished": self.finished,
             "up": self.ledger.up,
             "down": self.ledger.down,

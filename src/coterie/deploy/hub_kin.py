@@ -77,8 +77,14 @@ class HubKin(Sketching):
         """Whether round t is local work, after which nothing is sent."""
         return t < self.rule.after
 
+    def learns(self, t: int) -> int | None:
+        """The round before which the graph is learnt, if it is before the t-th with work."""
+        found = [r for r in self.setup.plan.since(t) if self.rule.due(r)]
+        return found[0] if found else None
+
     def due(self, kept: KinKept, t: int) -> bool:
-        return self.rule.due(t) and kept.learnt != t
+        before = self.learns(t)
+        return before is not None and kept.learnt != before
 
     def asked(self, kept: KinKept) -> list[int]:
         """Who has trained since it sent a sketch."""
@@ -91,10 +97,12 @@ class HubKin(Sketching):
             sketches[k], known[k], moved[k] = sketch, True, False
         self.evidence = Evidence(sketches.astype(np.float64), known, self.rule.bits)
         who = np.array(sorted(arrived), np.int64)
-        graph, _ = found(self, who, self.setup.method, self.setup.seed, t)
+        before = self.learns(t)
+        assert before is not None
+        graph, _ = found(self, who, self.setup.method, self.setup.seed, before)
         file = io.BytesIO()
         np.savez(file, **graph.arrays())  # type: ignore[arg-type]
-        return KinKept(sketches, known, moved, t, file.getvalue())
+        return KinKept(sketches, known, moved, before, file.getvalue())
 
     def graph(self, kept: KinKept) -> Graph:
         if not kept.graph:

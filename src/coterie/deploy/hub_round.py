@@ -78,7 +78,7 @@ class StarRound:
             return None
         if self._spoken is None or self._spoken.round != kept.round:
             setup = self.setup
-            sent = programs.speak(setup.spec, setup.setting, kept.round, kept.hub)
+            sent = programs.speak(setup.spec, setup.setting, setup.plan.at(kept.round), kept.hub)
             wire = ends.encoded(setup.down, setup.channel.downward(), sent)
             self._spoken = Spoken(kept.round, sent, wire, ends.whole_copy(sent.link.public))
         return self._spoken
@@ -125,7 +125,8 @@ class StarRound:
             weights = [float(clients[k].samples) if by_samples else 1.0 for k in arrived]
             cohort = Cohort(jnp.array([*arrived]), jnp.array(weights, setup.dtype))
             came = stacked([one.message for one in arrived.values()]), cohort
-            hub = programs.merge(setup.spec, setup.setting, kept.round, kept.hub, sent, came)
+            at = setup.plan.at(kept.round)
+            hub = programs.merge(setup.spec, setup.setting, at, kept.hub, sent, came)
             if not bool(all_finite(hub.method_state)):
                 raise Diverged(setup.method.title, kept.round + 1, [])
         return dataclasses.replace(kept, hub=hub, clients=clients, broadcasts=broadcasts)
@@ -189,28 +190,28 @@ class GraphRound:
         self, k: int, record: ClientRecord, pool: dict[int, PyTree], t: int
     ) -> ClientRecord:
         """Client k after its neighbours' pull, which is ready to be sent to it."""
-        setup, own = self.setup, pool[k]
+        setup, own, at = self.setup, pool[k], self.setup.plan.at(t)
         edges = zip(*self.graph.neighbours(k), strict=True)
         near = [(pool[l], w) for l, w in edges if l in pool] or [(own, 0.0)]
         weights = jnp.array([w for _, w in near], setup.dtype)
-        weights = programs.effective(setup.method, weights, t)
+        weights = programs.effective(setup.method, weights, at)
         pull = programs.pull(setup.method, own, stacked([m for m, _ in near]), weights)
         total = weights.sum()
         out = Outgoing(pull)
         if not setup.down.passes:
-            key = down_key(setup.seed, t, k)
+            key = down_key(setup.seed, at, k)
             out = Outgoing(pull, setup.method.own_pull(own), key, t, scale=total)
         sender = ends.Sender(setup.down, setup.channel.downward(), pull, record.down)
         whole = record.lost and not setup.down.passes
         wire, pull = sender.send_whole(out) if whole else sender.send(out)
         up, keeps = record.up, setup.method.hears_all
         if up != ():
-            up = programs.follow(setup.spec, setup.setting, t, up, pull, own)
+            up = programs.follow(setup.spec, setup.setting, at, up, pull, own)
         return dataclasses.replace(
             record,
             up=up,
             down=sender.link,
-            message=programs.moved(setup.method, own, pull, t) if keeps else own,
+            message=programs.moved(setup.method, own, pull, at) if keeps else own,
             pull=Pull(t, wire, float(total)),
             lost=record.lost and not whole,
         )

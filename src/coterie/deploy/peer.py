@@ -53,7 +53,7 @@ class Peer(PeerRecord):
 
     def _begin(self) -> None:
         t, kept = self.t, self.kept
-        scores = self._scores() if t % self.plan.training.eval_every == 0 else kept.scores
+        scores = self._scores() if self.plan.evaluates(t) else kept.scores
         entering = kept.entry == t or any(state.entry == t for state in self.states.values())
         done = self.worker.work(kept.state, (), t, sending=True, whole=entering)
         assert done.wire is not None
@@ -83,10 +83,8 @@ class Peer(PeerRecord):
 
     def _hear(self, name: str, t: int, wire: bytes) -> bool:
         state = self.states[name]
-        if not 0 <= t < self.plan.training.rounds:
-            raise Rejected(
-                f"the message is of round {t}, but the plan has {self.plan.training.rounds}."
-            )
+        if not 0 <= t < self.plan.exchanges:
+            raise Rejected(f"the message is of round {t}, but the plan has {self.plan.exchanges}.")
         if len(wire) > self.largest:
             raise Rejected(
                 f"the message has {len(wire)} bytes, but must have at most {self.largest}."
@@ -131,7 +129,7 @@ class Peer(PeerRecord):
             states[name] = state.after(t, dropped=name in dropped, remembered=self.remembered)
         bill = self.ledger.copy()
         up = len(self.outbox[t]) * len(self.recipients)
-        bill.add(t, np.array([self.number]), up, down, kept.gradients)
+        bill.add(self.plan.at(t), np.array([self.number]), up, down, kept.gradients)
         mixed = self._mixed(near or [(kept.message, 0.0)])
         self._keep(state=mixed, neighbours=states, begun=False, recipients=[], t=t + 1, ledger=bill)
         for name in self.states:
@@ -150,12 +148,13 @@ class Peer(PeerRecord):
         """This peer after its neighbours' pull. Raises Diverged."""
         worker, kept = self.worker, self.kept
         weights = np.array([w for _, w in near], worker.dtype)
-        weights = programs.effective(self.method, weights, self.t)
+        at = self.plan.at(self.t)
+        weights = programs.effective(self.method, weights, at)
         own = kept.message
         if compares_itself(worker.now(self.t)):
             own = programs.message_of(self.method, kept.state.method_state)
         pull = programs.pull(self.method, own, programs.stacked([m for m, _ in near]), weights)
-        state = programs.absorb(worker.spec, worker.setting, self.t, kept.state, pull, kept.message)
+        state = programs.absorb(worker.spec, worker.setting, at, kept.state, pull, kept.message)
         if not bool(all_finite(state.method_state)):
             raise Diverged(self.method.title, self.t + 1, [self.number])
         return state

@@ -151,7 +151,7 @@ class PeerRecord:
 
     @property
     def done(self) -> bool:
-        return self.t >= self.plan.training.rounds
+        return self.t >= self.plan.exchanges
 
     def awaited(self, name: str) -> bool:
         """Whether a neighbour counts in this round."""
@@ -286,7 +286,7 @@ class PeerRecord:
             "method": self.method.name,
             "metric": metric_of(self.plan.training.metric, self.plan.shape.task).told(),
             "round": self.t,
-            "rounds": self.plan.training.rounds,
+            "rounds": self.plan.exchanges,
             "finished": self.finished,
             "up": self.ledger.up,
             "down": self.ledger.down,

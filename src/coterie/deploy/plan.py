@@ -34,23 +34,22 @@ import re
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
-import numpy as np
 import tomli_w
 
 from coterie.channel import PLAIN, Channel, get_channel
 from coterie.core.errors import InvalidInput, unknown
 from coterie.core.options import Options, check_rounds, option, traced_dataclass
-from coterie.coupling import graph as graphs
 from coterie.coupling.graph import Graph
 from coterie.coupling.learnt import GraphRule, read_rule
-from coterie.data.federation import Federation
 from coterie.data.shape import ProblemShape
+from coterie.deploy.plan_graph import LEARN, check_learnt, graph_of
 from coterie.deploy.problem import Problem
+from coterie.engine import budget
 from coterie.engine.check import check
 from coterie.engine.exchange import exchange_of
-from coterie.engine.kinship import check_rule
+from coterie.engine.pace import Pace, pace_of
 from coterie.engine.training import Training
 from coterie.methods.base import Method
 from coterie.methods.graph import GraphMethod
@@ -71,9 +70,6 @@ SECTIONS = (
     "graph",
     "rules",
 )
-GRAPHS = ("complete", "ring", "star", "equal", "random-graph", "random")
-"""Kinds that need nobody's data."""
-LEARN = "learn"
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 
 
@@ -180,41 +176,14 @@ class Plan:
             )
         check_rounds(self.method, self.training.rounds)
         self.method.check_deployed()
-        self._check_rule()
-        self.coupling  # noqa: B018 - refuses a wrong graph now and not in the first round
-
-    def _check_rule(self) -> None:
-        """A graph that is learnt: what a real federation cannot do."""
-        if (rule := self.rule) is None:
-            return
-        check_rule(rule, self.method)
-        if rule.tries_models:
-            raise InvalidInput(
-                f"the rule {rule.name!r} tries others' models, which real federations do not do"
-                ' yet; take "kin", "dada", "attention" or "simplex".'
-            )
-        if not self.peers:
-            if getattr(self.method, "hears_all", False) and self.cohort < self.size:
-                raise InvalidInput(
-                    f'{self.method.name}.neighbours is "all" and the graph is learnt, but a hub'
-                    " does not know the models of clients that have trained alone and were not"
-                    ' sampled since; take neighbours = "sampled", or all clients in every round.'
-                )
-            return
-        if isinstance(self.clients, int):
-            raise InvalidInput(
-                f"clients is {self.clients} and the graph is learnt, but peers must know whom they"
-                " may meet: give the list of their names."
-            )
-        if not rule.gossips:
-            raise InvalidInput(
-                f"{self.method.name} has no hub that could hear everybody's sketch: take the rule"
-                ' { name = "kin", ties = "both", gossip = 8 }, or a graph that is given.'
-            )
-        if rule.every:
-            raise InvalidInput(
-                f"{rule.name}.every is {rule.every}, but peers find their kin once: it must be 0."
-            )
+        check_learnt(self)
+        coupling = self.coupling  # refuses a wrong graph now and not in the first round
+        share = self.cohort / self.size
+        rounds, parameters = self.training.rounds, self.built().parameters()
+        costs = budget.Run(parameters, rounds, share, self.size, coupling)
+        method, channel = budget.settle(self.method, self.channel, costs)
+        object.__setattr__(self, "method", method)
+        object.__setattr__(self, "channel", channel)
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Plan:
@@ -314,6 +283,32 @@ class Plan:
         """What models and messages look like; of samples a client puts its own number there."""
         return self.problem.shape(self.size)
 
+    @cached_property
+    def pace(self) -> Pace | None:
+        """The rounds in which clients work, where that is not all."""
+        return pace_of(
+            self.method, self.training.rounds, 0 if self.rule is None else self.rule.after
+        )
+
+    @property
+    def exchanges(self) -> int:
+        """How many rounds there is work in. Participants count these; `at` gives the round."""
+        return self.training.rounds if self.pace is None else len(self.pace.rounds)
+
+    def at(self, i: int) -> int:
+        """The round of the i-th with work; after the last, the number of rounds."""
+        if self.pace is None:
+            return i
+        return int(self.pace.rounds[i]) if i < self.exchanges else self.training.rounds
+
+    def since(self, i: int) -> range:
+        """The rounds from the one before on, without it, to the i-th with work."""
+        return range(self.at(i - 1) + 1 if i else 0, self.at(i) + 1)
+
+    def evaluates(self, i: int) -> bool:
+        """Whether models are scored before the i-th round with work."""
+        return any(t % self.training.eval_every == 0 for t in self.since(i))
+
     def built(self) -> Model:
         return self.method.modelled(build_model(self.model, self.shape), self.shape)
 
@@ -336,46 +331,4 @@ class Plan:
             return None
         if self.rule is not None:
             return self.rule
-        given = dict(self.graph)
-        edges = given.pop("edges", None)
-        if edges is None:
-            return self._graph_of_kind(given)
-        if given:
-            raise unknown("the option of graph,", next(iter(given)), ("edges",))
-        weights = np.zeros((self.size, self.size))
-        for edge in edges if isinstance(edges, list) else [edges]:
-            k, l, weight = self._edge(edge)
-            weights[k, l] = weights[l, k] = weight
-        return graphs.from_matrix(weights, "edges")
-
-    def _graph_of_kind(self, given: dict[str, Any]) -> Graph:
-        kind = given.pop("kind", "complete")
-        if kind not in GRAPHS:
-            raise unknown("graph.kind", kind, (*GRAPHS, LEARN, "edges"))
-        for key in given:
-            if key not in ("weight", "probability", "seed"):
-                known = ("kind", "weight", "probability", "seed", "edges")
-                raise unknown("the option of graph,", key, known)
-        try:
-            # These kinds look at nothing but the number of clients.
-            return graphs.build(kind, cast(Federation, self.shape), **given)
-        except InvalidInput:
-            raise
-        except (TypeError, ValueError) as error:
-            raise InvalidInput(f"graph is {self.graph!r}: {error}.") from None
-
-    def _edge(self, edge: Any) -> tuple[int, int, float]:
-        if not isinstance(edge, list) or len(edge) not in (2, 3):
-            raise InvalidInput(
-                f"graph.edges holds {edge!r}, but every edge must be [client, client] or [client,"
-                " client, weight]."
-            )
-        k, l = (self.number(str(end)) for end in edge[:2])
-        if k == l:
-            raise InvalidInput(
-                f"graph.edges holds {edge!r}, but an edge joins two different clients."
-            )
-        weight = edge[2] if len(edge) == 3 else 1.0
-        if not isinstance(weight, (int, float)) or not weight > 0:
-            raise InvalidInput(f"graph.edges holds {edge!r}, but its weight must be a number > 0.")
-        return k, l, weight
+        return graph_of(self)

@@ -17,16 +17,18 @@ import jax.numpy as jnp
 from coterie.channel import ends
 from coterie.channel.link import Outgoing
 from coterie.core.randomness import Role, broadcast_key, down_key, role_key, up_key
-from coterie.core.typing import PyTree, Scalar
+from coterie.core.typing import PyTree
 from coterie.data.federation import Split
 from coterie.deploy.plan import Plan
 from coterie.deploy.programs import GRAPH, STAR
 from coterie.engine.evaluate import to_device
+from coterie.engine.pace import paced
 from coterie.engine.prepare import tied
 from coterie.engine.setting import ClientState, Coupled, Data, HubState, Round, Setting, Spec
 from coterie.methods.star import StarMethod
 from coterie.models.base import Model
 from coterie.models.build import learner_of
+from coterie.models.objective import Held
 
 NO_DATA = Data((), (), (), (), (), None)
 
@@ -34,7 +36,14 @@ NO_DATA = Data((), (), (), (), (), None)
 class Setup:
     """What follows from a plan, for a participant with this number and this training data."""
 
-    def __init__(self, plan: Plan, number: int = 0, own: Split | None = None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        number: int = 0,
+        own: Split | None = None,
+        validation: Split | None = None,
+    ) -> None:
+        self.validation = validation
         self.plan, self.number, self.seed = plan, number, plan.training.seed
         self.channel = plan.channel
         self.star = isinstance(plan.method, StarMethod)
@@ -55,7 +64,7 @@ class Setup:
         self.samples = 1 if own is None else int(own.sizes[0])
         shape = plan.shape._replace(largest=self.samples)
         bound = plan.method.bind(self.template, role_key(self.seed, Role.PROJECTION), shape)
-        self.method: Any = tied(bound, plan.coupling, self.dtype)
+        self.method: Any = paced(tied(bound, plan.coupling, self.dtype), plan.pace)
         batch = self.samples if options.sampling == "full" else options.batch_size
         learner = learner_of(self.model, shape, batch, options.sampling)
         self.spec = Spec(learner, plan.size, plan.cohort, 1)
@@ -78,8 +87,10 @@ class Setup:
 
     def _data(self, own: Split) -> Data:
         held, l2 = to_device(own, self.dtype), jnp.asarray(self.model.l2, self.dtype)
-        schedule = self.plan.training.batch_schedule
-        return Data(*held, l2, schedule, first=self.number)
+        schedule, tried = self.plan.training.batch_schedule, None
+        if self.method.validates and self.validation is not None:
+            tried = Held(*to_device(self.validation, self.dtype))
+        return Data(*held, l2, schedule, first=self.number, held=tried)
 
     def _shapes(self) -> Data:
         """One sample, of which only the shape is known."""
@@ -107,8 +118,9 @@ class Setup:
         """Graph: what a client would say before the first round."""
         return () if self.star else self.method.message(self.client.method_state)
 
-    def now(self, t: Scalar) -> Round:
-        return Round(self.spec, self.setting, t)
+    def now(self, t: int) -> Round:
+        """The t-th round with work."""
+        return Round(self.spec, self.setting, self.plan.at(t))
 
     # -- both ends of links ------------------------------------------------------------------------
 
@@ -120,7 +132,7 @@ class Setup:
     def receive_up(self, client: int, public: PyTree, wire: bytes, known: Outgoing) -> Any:
         """A client's message as it arrived, and the receiving end of its link afterwards."""
         if not self.up.passes:
-            known = known._replace(key=up_key(self.seed, known.t, client))
+            known = known._replace(key=up_key(self.seed, self.plan.at(known.t), client))
         receiver = ends.Receiver(self.up, self.channel, self.message, public)
         message = jax.tree.map(jnp.asarray, receiver.receive(wire, known))
         return message, receiver.public
@@ -129,7 +141,7 @@ class Setup:
         """The same of a hub's message to this client, or to all."""
         key = broadcast_key if self.star else partial(down_key, client=self.number)
         if not self.down.passes:
-            known = known._replace(key=key(self.seed, known.t))
+            known = known._replace(key=key(self.seed, self.plan.at(known.t)))
         like = self.broadcast if self.star else self.message
         receiver = ends.Receiver(self.down, self.channel.downward(), like, public)
         message = jax.tree.map(jnp.asarray, receiver.receive(wire, known))

@@ -62,7 +62,7 @@ class Worker(Setup):
             raise InvalidInput(
                 f"the client's number is {number}, but must be from 0 to {plan.size - 1}."
             )
-        super().__init__(plan, number, data.train)
+        super().__init__(plan, number, data.train, data.validation)
         self.metric = metric_of(plan.training.metric, planned.task)
         splits = {"validation": data.validation, "test": data.test}
         with self.precision():
@@ -70,6 +70,11 @@ class Worker(Setup):
         self.works: Spec = self.spec
         """The spec of its local work."""
         if loader is not None:
+            if self.method.validates:
+                raise InvalidInput(
+                    f"{plan.method.name}.guard is true, but a PyTorch loader has no validation rows"
+                    " of its own; give the client's data instead."
+                )
             from coterie.models.torch.loader import LoaderClient
 
             precision = plan.training.precision
@@ -82,7 +87,8 @@ class Worker(Setup):
     def turn(self, state: ClientState, received: PyTree, t: int, *, sending: bool) -> Turn:
         """The client's turn in round t. Raises InvalidInput when it gives NaN or infinity."""
         made: Turn = programs.turn(
-            self.works, self.setting, t, self.number, state, received, sending=sending
+            *(self.works, self.setting, self.plan.at(t), self.number, state, received),
+            sending=sending,
         )
         if not bool(made.finite):
             raise InvalidInput(
@@ -114,7 +120,7 @@ class Worker(Setup):
     def models(self, received: PyTree, own: PyTree, t: int) -> dict[str, Vector]:
         """The client's models after t rounds, by view."""
         found: dict[str, Vector] = programs.models(
-            self.spec, self.setting, t, self.number, received, own
+            self.spec, self.setting, self.plan.at(t), self.number, received, own
         )
         return found
 

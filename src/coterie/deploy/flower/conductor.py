@@ -66,7 +66,7 @@ class Conductor:
             self.say(f"the run {hub.plan.name!r} is finished already, after {hub.t} rounds.")
             return
         if hub.t:
-            self.say(f"going on from round {hub.t} of {hub.plan.training.rounds}.")
+            self.say(f"going on from round {hub.t} of {hub.plan.exchanges}.")
         while not hub.done:
             what = hub.title
             self._gather(hub.requests, what)
@@ -75,7 +75,7 @@ class Conductor:
             hub.close()
             without = f", without {', '.join(missing)}" if missing else ""
             up, down = hub.ledger.up - before[0], hub.ledger.down - before[1]
-            done = f"{hub.t} of {hub.plan.training.rounds} done"
+            done = f"{hub.t} of {hub.plan.exchanges} done"
             self.say(f"{what}: {came} clients{without}; {up} bytes up, {down} down ({done}).")
         self._gather(hub.farewells, "the farewell")
         missing = [self.members.name(k) for k in hub.missing]

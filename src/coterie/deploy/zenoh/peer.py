@@ -137,17 +137,14 @@ def run_seeking_peer(site: Site, say: Callable[[str], None]) -> Peer:
                 found=finding.found,
                 say=say,
             )
-            say(f"round {peer.t} of {plan.training.rounds}, with {listed(peer.neighbours)}.")
+            say(f"round {peer.t} of {plan.exchanges}, with {listed(peer.neighbours)}.")
             driver = Driver(
                 peer, seeker, say=say, refused=passport.refused, check_self=passport.check
             )
             driver.run()
             seeker.linger()
             say(f"this process sent its neighbours {driver.carried.total()} bytes.")
-        say(
-            f"done: {plan.training.rounds} rounds, {peer.ledger.up} bytes up, {peer.ledger.down}"
-            " down."
-        )
+        say(f"done: {plan.exchanges} rounds, {peer.ledger.up} bytes up, {peer.ledger.down} down.")
         return peer
 
 
@@ -168,14 +165,12 @@ def run_peer(site: Site, say: Callable[[str], None]) -> Peer:
             say=say,
         )
         with Net(address, peer.largest * (peer.remembered + 1)) as net:
-            say(
-                f"round {peer.t} of {peer.plan.training.rounds}, with {listed(address.neighbours)}."
-            )
+            say(f"round {peer.t} of {peer.plan.exchanges}, with {listed(address.neighbours)}.")
             driver = Driver(peer, net, say=say, refused=passport.refused, check_self=passport.check)
             driver.run()
             say(f"this process sent its neighbours {driver.carried.total()} bytes.")
         say(
-            f"done: {peer.plan.training.rounds} rounds, {peer.ledger.up} bytes up,"
+            f"done: {peer.plan.exchanges} rounds, {peer.ledger.up} bytes up,"
             f" {peer.ledger.down} down."
         )
         return peer

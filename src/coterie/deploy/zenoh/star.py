@@ -146,7 +146,7 @@ def run_hub(site: Site, say: Callable[[str], None]) -> Hub:
     there = {name: ends.get(name, "") for name in plan.clients if name not in passport.refused()}
     address = Address(plan.name, site.name, site.listen, there, passport.identity)
     with at_work(site.folder), Net(address, 4 * hub.largest) as net:
-        say(f"round {hub.t} of {plan.training.rounds}, hub of {listed(there)}.")
+        say(f"round {hub.t} of {plan.exchanges}, hub of {listed(there)}.")
         asking = Asking(hub, net, passport, say)
         goes_on = rules.on_missing == "go-on"
         while not hub.done:
@@ -170,7 +170,7 @@ def run_hub(site: Site, say: Callable[[str], None]) -> Hub:
             if silent := [asking.names[k] for k in asking.missing()]:
                 say(f"{listed(silent)} did not take the last word.")
             hub.end()
-    say(f"done: {plan.training.rounds} rounds, {hub.ledger.up} bytes up, {hub.ledger.down} down.")
+    say(f"done: {plan.exchanges} rounds, {hub.ledger.up} bytes up, {hub.ledger.down} down.")
     return hub
 
 
@@ -193,7 +193,7 @@ def run_client(site: Site, say: Callable[[str], None]) -> Client:
         plan, site.number, site.worker(), site.folder, share_scores=site.share_scores, say=say
     )
     with at_work(site.folder), Net(address, 4 * client.largest) as net:
-        say(f"{client.rounds} rounds done of {plan.training.rounds}; waiting for {hub}.")
+        say(f"{client.rounds} rounds done of {plan.exchanges}; waiting for {hub}.")
         news = looked = time.monotonic()
         while True:
             event = net.next(0.5)

@@ -37,7 +37,7 @@ class Talk:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.peer, self.net, self.say, self.clock = peer, net, say, clock
-        self.rules, self.rounds = peer.plan.rules, peer.plan.training.rounds
+        self.rules, self.rounds = peer.plan.rules, peer.plan.exchanges
         self.sights = {name: Sight() for name in peer.neighbours}
         self._refused, self._check_self = refused, check_self
         self.refused: frozenset[str] = frozenset()
