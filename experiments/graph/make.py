@@ -68,7 +68,7 @@ FEDERATIONS: dict[str, tuple[str, dict[str, Any], str]] = {
             "mean_size": 160,
             "test": 0.5,
             "alpha": 1.0,
-            "beta": 1.0,
+            "beta": 0.0,
             "downsample": 0.2,
         },
         "hidden",
@@ -106,7 +106,41 @@ def methods(oracle: str) -> list[dict[str, Any]]:
     ]
 
 
-def experiment(title: str, data: dict[str, Any], oracle: str) -> dict[str, Any]:
+def rarely(oracle: str) -> list[dict[str, Any]]:
+    """FedU whole with the oracle's graph, and who reaches what with few bytes: talking rarely,
+    sending little, over a learnt graph.
+    """
+    fedu = {"name": "fedu", **STEPS, "eta": 0.01, "implicit": True}
+    known, kin = {"graph": {"kind": oracle}}, {"graph": KIN}
+    bits = {"graph": {**KIN, "rule": {**KIN["rule"], "bits": 1}}}  # type: ignore[dict-item]
+    four = {"channel": {"name": "plain", "values": "int4", "down": True}}
+    largest = {"channel": {"name": "delta", "share": 0.1, "values": "int4"}}
+    cyclic = {"name": "delta", "share": 0.0145, "values": "int4", "pick": "cyclic"}
+    inner = {"local_rounds": 4, "inner_steps": 5, "lr": 0.3, "personal_lr": 0.05}
+    few = {"exchange_every": 25}
+    return [
+        {"name": "local", **STEPS},
+        {**fedu, **known},
+        {**fedu, **known, **few},
+        {**fedu, **known, **few, **four},
+        {**fedu, **known, "exchange_every": 50, **four},
+        {**fedu, **known, **few, **largest},
+        {**fedu, **known, "channel": cyclic},
+        {**fedu, **kin},
+        {**fedu, **kin, "channel": cyclic},
+        {**fedu, **kin, "exchange_every": 50, **four},
+        {**fedu, **kin, **few, **largest},
+        {**fedu, **kin, "exchange_every": 34, **largest},
+        {**fedu, **bits, **few, **largest},
+        {"name": "ditto", **STEPS, "local_steps": 10, "personal_lr": 0.03, **few, **largest},
+        {"name": "pfedme", **inner, "lam": 5.0, "inner_start": "last", **few, **largest},
+    ]
+
+
+BYTES = ("mnist", "har")
+
+
+def experiment(title: str, data: dict[str, Any], listed: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "name": title,
         "seeds": [0, 1, 2, 3, 4],
@@ -114,12 +148,19 @@ def experiment(title: str, data: dict[str, Any], oracle: str) -> dict[str, Any]:
         "model": {"name": "mlr"},
         "training": {"rounds": 100, "eval_every": 50, "batch_size": 20},
         "tune": {"steps": 16000},
-        "methods": methods(oracle),
+        "methods": listed,
     }
 
 
 if __name__ == "__main__":
-    for name, (title, data, oracle) in FEDERATIONS.items():
+    made = {
+        name: experiment(title, data, methods(oracle))
+        for name, (title, data, oracle) in FEDERATIONS.items()
+    }
+    for name in BYTES:
+        title, data, oracle = FEDERATIONS[name]
+        made[f"bytes-{name}"] = experiment(f"{title}: few bytes", data, rarely(oracle))
+    for name, config in made.items():
         folder = HERE / name
         folder.mkdir(exist_ok=True)
         path, runs = f"experiments/graph/{name}", f"runs/graph-{name}"
@@ -129,5 +170,5 @@ if __name__ == "__main__":
             f"# coterie compare {runs}-tune/tuned.toml -o {runs}\n"
             f"# python experiments/graph/measure.py {runs} {path}\n"
         )
-        text = tomli_w.dumps(experiment(title, data, oracle))
+        text = tomli_w.dumps(config)
         (folder / "experiment.toml").write_text(comment + text)

@@ -11,12 +11,14 @@ sends and receives in the whole run, sketches included.
 
 from __future__ import annotations
 
+import re
 import sys
 import tomllib
 from pathlib import Path
 
 import numpy as np
 
+from coterie.methods.local import Local
 from coterie.report.answer import best_local
 from coterie.report.comparison import Comparison, worst_tenth
 from coterie.report.significance import (
@@ -35,6 +37,11 @@ COLUMNS = (
 )
 
 
+def short(text: str) -> str:
+    """Without the digits of tuned values that nobody reads."""
+    return re.sub(r"\d+\.\d{4,}", lambda found: f"{float(found[0]):.3g}", text)
+
+
 def spread(values: list[float]) -> str:
     return f"{100 * np.mean(values):.2f} ± {100 * np.std(values, ddof=1):.2f}"
 
@@ -47,9 +54,13 @@ def table(comparison: Comparison) -> list[str]:
     lines = []
     for entry in comparison.entries:
         if entry.collapsed:
-            lines.append((-1.0, f"| {entry.label} | collapsed |" + " |" * (len(COLUMNS) - 2)))
+            lines.append(
+                (-1.0, f"| {short(entry.label)} | collapsed |" + " |" * (len(COLUMNS) - 2))
+            )
             continue
         outcomes = entry.outcomes
+        if isinstance(outcomes[0].method, Local) and entry is not local:
+            continue  # those with other methods' step sizes
         scores = [o.last() for o in outcomes]
         poor = [s[list(o.poor)] for s, o in zip(scores, outcomes, strict=True)]
         found = [
@@ -65,13 +76,15 @@ def table(comparison: Comparison) -> list[str]:
             tested = of_these_sites(found)
             means, p = of_each_client(found, list(range(clients)))
             clear = benjamini_hochberg(p) <= LEVEL
-            gain = f"{100 * tested.mean:+.2f} ({100 * tested.low:+.2f} to {100 * tested.high:+.2f})"
+            gain = f"{100 * tested.mean:+.2f}"
+            if tested.low is not None and tested.high is not None:
+                gain += f" ({100 * tested.low:+.2f} to {100 * tested.high:+.2f})"
             helped = f"{int((clear & (means > 0)).sum())} of {clients}"
             hurt = f"{int((clear & (means < 0)).sum())} of {clients}"
         bytes_ = np.mean([(o.up[-1] + o.down[-1]) / clients for o in outcomes])
         chosen = float(np.mean([o.validation for o in outcomes]))  # type: ignore[arg-type]
         cells = [
-            entry.label,
+            short(entry.label),
             spread([float(np.nanmean(s)) for s in scores]),
             spread([float(np.nanmean(s)) for s in poor]),
             spread([worst_tenth(s) for s in scores]),
@@ -92,8 +105,9 @@ if __name__ == "__main__":
     head = (
         f"{experiment.name}. Mean over clients on test data, in %, ± deviation over"
         f" {len(experiment.seeds)} seeds; every method tuned with the same budget on validation"
-        f" data of another seed. Gains, who is helped and who is hurt: against {chosen.label}, with"
-        " the 95% interval of the mean for these clients. Best on validation data first."
+        " data of another seed. Gains, who is helped and who is hurt: against"
+        f" {short(chosen.label)}, with the 95% interval of the mean for these clients. Best on"
+        " validation data first."
     )
-    notes = [f"- {note}" for note in comparison.notes()]
+    notes = [f"- {short(note)}" for note in comparison.notes()]
     (out / "result.md").write_text("\n".join([head, "", *table(comparison), "", *notes, ""]))

@@ -40,8 +40,8 @@ def local_label(m: Local, several: bool) -> str:
 def _text(value: Any) -> str:
     """An option's value in a label; a schedule as `inverse-time 8 4`."""
     if isinstance(value, dict):
-        return " ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in value.values())
-    return str(value)
+        return " ".join(_text(v) for v in value.values())
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def label_of(c: Contender, all_: Sequence[Contender]) -> str:
