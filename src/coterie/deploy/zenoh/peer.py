@@ -127,6 +127,7 @@ def run_seeking_peer(site: Site, say: Callable[[str], None]) -> Peer:
             if not finding.through:
                 say(f"{finding.kept.t} rounds done alone; looking for kin.")
             seeker.run()
+            seeker.ready()
             peer = Peer(
                 plan,
                 site.name,

@@ -48,7 +48,9 @@ class Seeker:
         self.asking: dict[int, float] = {}
         self.ask_at: dict[int, float] = {}
         self.pause: dict[int, float] = {}
-        self.since, self._announced, self._looked = clock(), 0.0, float("-inf")
+        self.gone: set[int] = set()
+        self.ended = float("inf")
+        self.since, self._announced, self._looked = clock(), float("-inf"), float("-inf")
         self._refused, self._check_self = refused, check_self
         self.refused: frozenset[str] = frozenset()
         self._held: list[Event] = []
@@ -69,6 +71,9 @@ class Seeker:
                     break
                 self.handle(event)
                 wait = 0.0
+
+    def ready(self) -> None:
+        """The kin are found; what is known of the network is passed on to the rounds."""
         self.say(f"its kin: {listed([n.name for n in self.finding.neighbours])}.")
         self._held = [*(Seen(name, True) for name in sorted(self.alive)), *self._held]
 
@@ -262,31 +267,36 @@ class Seeker:
         """After the last round: stay until those that may need an answer of this peer have found
         their kin too, for a bounded time.
         """
-        began, finding = self.clock(), self.finding
-        gone: set[int] = set()
-        while waiting := [
-            k
-            for k in finding.contacts
-            if k not in gone
-            and self.names[k] not in self.refused
-            and self.steps.get(k, -1) <= finding.verdict
-        ]:
-            now = self.clock()
-            for k in waiting:
-                there, waits = self.names[k] in self.alive, self.rules.on_missing == "wait"
-                limit = self.rules.patience * (2 if there else 1)
-                limit = self.rules.give_up if there and waits else limit
-                if now - max(began, self.news.get(k, began)) > limit:
-                    gone.add(k)
-            self._police(now)
-            wait = self._ask(now, waiting, ASK_AGAIN[1])
-            if (event := self.net.next(min(wait, 0.2))) is not None:
+        self.ended = self.clock()
+        while (wait := self.stay()) is not None:
+            if (event := self.net.next(wait)) is not None:
                 self.handle(event)
-        if gone:
+
+    def stay(self) -> float | None:
+        """How long to wait before looking again whether somebody may need this peer; nothing when
+        nobody does.
+        """
+        now, finding, rules = self.clock(), self.finding, self.rules
+        self._police(now)
+        waiting = []
+        for k in finding.contacts:
+            name = self.names[k]
+            if k in self.gone or name in self.refused or self.steps.get(k, -1) > finding.verdict:
+                continue
+            limit = rules.patience * (2 if name in self.alive else 1)
+            if name in self.alive and rules.on_missing == "wait":
+                limit = rules.give_up
+            if now - max(self.ended, self.news.get(k, self.ended)) < limit:
+                waiting.append(k)
+                continue
+            self.gone.add(k)
             self.say(
-                f"{listed(self._called(sorted(gone)))} did not say that they have found their kin;"
-                " not waiting any longer."
+                f"{name} has not said for {limit:g} s that it has found its kin; not waiting for it"
+                " any longer."
             )
+        if not waiting:
+            return None
+        return min(0.2, self._ask(now, waiting, ASK_AGAIN[1]))
 
 
 def _opened(payload: bytes) -> tuple[dict[str, Any] | None, tuple[bytes, ...]]:
