@@ -5,7 +5,8 @@ python bench/wire.py zenoh --problem mnist-logistic --rounds 50
 
 A hub and its clients run as real processes, each in a network namespace of its own, joined by a
 bridge. They run FedU with models of the sizes of experiments/bytes: once with whole models, and
-with `delta`, `pick = "cyclic"`, `values = "int4"`, at the shares whose savings the README names.
+with `delta`, `pick = "cyclic"`, `values = "int4"`, at the shares whose savings the README names;
+then what those send that talk rarely.
 The carriers are Zenoh (`coterie peer`) and Flower (`coterie hub`, `coterie client`), both with TLS.
 
 The bytes are the kernel's counters of the bridge's ports to the clients. They hold everything:
@@ -48,6 +49,13 @@ WARM_UP = 3
 CARRIERS = ("zenoh", "flower")
 
 
+FEW = {
+    "whole, 4 bits": 'name = "plain", values = "int4", down = true',
+    "largest 10%, 4 bits": 'name = "delta", share = 0.1, values = "int4"',
+}
+"""What is sent of a model by who talks rarely: a label, and the channel."""
+
+
 class Problem(NamedTuple):
     """A model's size, and the shares of it that are sent in turn."""
 
@@ -55,6 +63,12 @@ class Problem(NamedTuple):
     classes: int
     model: str
     shares: tuple[float, ...]
+
+    def forms(self) -> dict[str, str]:
+        """What is measured: labels, and channels."""
+        turns = lambda share: f'name = "delta", share = {share}, pick = "cyclic", values = "int4"'
+        in_turn = {f"in turn, {100 * share:g}%": turns(share) for share in self.shares}
+        return {"whole": 'name = "plain"', **in_turn, **FEW}
 
 
 PROBLEMS = {
@@ -204,7 +218,7 @@ def coterie(folder: Path, *arguments: str) -> None:
     subprocess.run(command, check=True, cwd=folder, capture_output=True)
 
 
-def prepare(folder: Path, problem: Problem, share: float, clients: int, rounds: int) -> None:
+def prepare(folder: Path, problem: Problem, channel: str, clients: int, rounds: int) -> None:
     """Keys, data and the plan. The hub is the last one on the bridge."""
     names = [f"site-{k}" for k in range(clients)]
     coterie(folder, "keys", "init", "keys", "--name", "wire")
@@ -218,7 +232,6 @@ def prepare(folder: Path, problem: Problem, share: float, clients: int, rounds: 
     coterie(
         folder, "keys", "issue", "keys", "hub", "--role", "hub", "--ip", address(clients), *local
     )
-    turns = f'name = "delta", share = {share}, pick = "cyclic", values = "int4"'
     (folder / "plan.toml").write_text(
         f"""\
 name = "{PLAN}"
@@ -237,7 +250,7 @@ name = "fedu"
 eta = 0.01
 lr = 0.03
 local_steps = 5
-{f"channel = {{ {turns} }}" if share < 1 else ""}
+channel = {{ {channel} }}
 [graph]
 kind = "complete"
 [rules]
@@ -339,6 +352,7 @@ def main() -> None:
         "--rounds", type=int, help="that are counted; nothing: 200 over Zenoh, 20 over Flower"
     )
     parser.add_argument("--clients", type=int, default=3)
+    parser.add_argument("--sent", action="append", help="besides whole, only what begins so")
     given = parser.parse_args()
     if strange := set(given.carriers) - set(CARRIERS):
         parser.error(f"{strange.pop()!r} is neither 'zenoh' nor 'flower'")
@@ -351,15 +365,16 @@ def main() -> None:
     for carrier in given.carriers or CARRIERS:
         for name in given.problem or PROBLEMS:
             whole = None
-            for share in (1.0, *PROBLEMS[name].shares):
+            for sent, channel in PROBLEMS[name].forms().items():
+                if given.sent and sent != "whole" and not sent.startswith(tuple(given.sent)):
+                    continue
                 with tempfile.TemporaryDirectory(prefix="coterie-wire-") as made:
                     # Zenoh's rounds take milliseconds: the plan must outlast the first look.
                     rounds = given.rounds or (200 if carrier == "zenoh" else 20)
                     planned = WARM_UP + rounds + (100 if carrier == "zenoh" else 2)
-                    prepare(Path(made), PROBLEMS[name], share, given.clients, planned)
+                    prepare(Path(made), PROBLEMS[name], channel, given.clients, planned)
                     f = measured(Path(made), carrier, given.clients, rounds)
                 whole = whole or f
-                sent = "whole" if share == 1 else f"in turn, {100 * share:g}%"
                 print(
                     f"| {carrier} | {name} | {sent} | {f.payload:,.0f} | {f.up:,.0f} |"
                     f" {f.down:,.0f} | {f.wire:,.0f} | {f.seconds:.2f} | {f.idle:,.0f} |"
