@@ -150,14 +150,15 @@ class Client:
                 " should send."
             )
         with self.worker.precision():
+            begun, gradients = self._alone(self.kept)
             try:
-                kept = self._received(self.kept, request)
+                kept = self._received(begun, request)
             except Lost as error:
                 return self._lost(request, error)
             if request.kind == "finish":
                 return self._finish(kept, request, asked)
             if request.kind == "sketch":
-                return self._sketch(kept, request, asked)
+                return self._sketch(kept, request, asked, gradients)
             return self._work(kept, request, asked)
 
     def _lost(self, request: Request, error: Lost) -> Reply:
@@ -252,12 +253,26 @@ class Client:
             self._note(t, scores)
         return reply
 
-    def _sketch(self, kept: Kept, request: Request, asked: str) -> Reply:
+    def _alone(self, kept: Kept) -> tuple[Kept, int]:
+        """After the rounds before there is a graph, for which nobody is asked; and their
+        gradients.
+        """
+        rounds = [t for t in self.worker.rounds_alone(self.number) if t > kept.worked]
+        if not rounds:
+            return kept, 0
+        state, message, gradients = kept.state, kept.message, 0
+        for t in rounds:
+            done = self.worker.work(state, (), t, sending=False, whole=False)
+            state, message, gradients = done.state, done.message, gradients + done.gradients
+        worked = self.plan.alone - 1
+        return dataclasses.replace(kept, state=state, message=message, worked=worked), gradients
+
+    def _sketch(self, kept: Kept, request: Request, asked: str, gradients: int) -> Reply:
         """How this client's message has moved since the start."""
         assert self.sketching is not None
         wire = self.sketching.encoded(kept.state.method_state)
         t, samples = messages.sketch_round(request.round), self.worker.samples
-        reply = Reply(self.plan.fingerprint, t, samples, frames=(wire,))
+        reply = Reply(self.plan.fingerprint, t, samples, gradients, frames=(wire,))
         self._keep(dataclasses.replace(kept, asked=asked, reply=reply))
         return reply
 

@@ -60,7 +60,7 @@ class Hub:
             self.kin = None if plan.rule is None else HubKin(self.setup, plan.rule)
             clients = [self._fresh() for _ in range(plan.size)]
         kin = None if self.kin is None else self.kin.fresh()
-        self.kept = HubKept(self.setup.hub, clients, Ledger(plan.size), kin=kin)
+        self.kept = HubKept(self.setup.hub, clients, Ledger(plan.size), kin=kin, round=plan.alone)
         self._open()
         make_folder(folder, force=(folder / "plan.json").is_file())
         self._check_plan()
@@ -123,11 +123,6 @@ class Hub:
         return kin is not None and kept is not None and not self.done and kin.due(kept, self.t)
 
     @property
-    def alone(self) -> bool:
-        """Whether clients train by themselves in this round, because there is no graph yet."""
-        return self.kin is not None and self.kin.alone(self.t)
-
-    @property
     def stage(self) -> int:
         """What replies are numbered by."""
         return messages.sketch_round(self.t) if self.finding else self.t
@@ -165,7 +160,7 @@ class Hub:
             return {
                 k: self.request(k, "sketch", False) for k in self.asked if k not in self.replies
             }
-        senders = set() if self.alone else set(self.cohort)
+        senders = set(self.cohort)
         return {
             k: self.request(k, "work", k in senders) for k in self.asked if k not in self.replies
         }
@@ -214,7 +209,7 @@ class Hub:
             return False
         # What was sent to this client has arrived, whatever becomes of its answer.
         sent = self.request(k, "work", False).frames
-        expected = 1 if not self.done and k in self.cohort and not self.alone else 0
+        expected = 1 if not self.done and k in self.cohort else 0
         if len(reply.frames) > expected:
             raise Rejected(f"the message has {len(reply.frames)} parts, but must have {expected}.")
         if reply.frames:
@@ -295,7 +290,8 @@ class Hub:
         bill = self.ledger.copy()
         who = np.array(sorted(sketches), np.int64)
         up = np.array([messages.total(self.replies[k].frames) for k in who], np.int64)
-        bill.add(kin.learnt, who, up, np.zeros_like(up), np.zeros_like(up))
+        work = np.array([self.replies[k].gradients for k in who], np.int64)
+        bill.add(kin.learnt, who, up, np.zeros_like(up), work)
         self._save(dataclasses.replace(self.kept, kin=kin, ledger=bill))
         self.round = self._round()
         self._open()

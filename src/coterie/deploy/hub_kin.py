@@ -69,13 +69,12 @@ class HubKin(Sketching):
     """The hub's side."""
 
     def fresh(self) -> KinKept:
+        """Before the first sketches: clients train alone, as they know themselves, and are not
+        asked.
+        """
         n = self.setup.plan.size
-        nobody = np.zeros(n, bool)
-        return KinKept(np.zeros((n, self.numbers), np.float32), nobody, nobody.copy())
-
-    def alone(self, t: int) -> bool:
-        """Whether round t is local work, after which nothing is sent."""
-        return t < self.rule.after
+        moved = np.array([bool(self.setup.rounds_alone(k)) for k in range(n)])
+        return KinKept(np.zeros((n, self.numbers), np.float32), np.zeros(n, bool), moved)
 
     def learns(self, t: int) -> int | None:
         """The round before which the graph is learnt, if it is before the t-th with work."""

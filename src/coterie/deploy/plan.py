@@ -286,9 +286,12 @@ class Plan:
     @cached_property
     def pace(self) -> Pace | None:
         """The rounds in which clients work, where that is not all."""
-        return pace_of(
-            self.method, self.training.rounds, 0 if self.rule is None else self.rule.after
-        )
+        return pace_of(self.method, self.training.rounds, self.alone)
+
+    @property
+    def alone(self) -> int:
+        """Rounds in which clients train by themselves, because there is no graph yet."""
+        return 0 if self.rule is None else min(self.rule.after, self.training.rounds)
 
     @property
     def exchanges(self) -> int:

@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from coterie.channel import ends
 from coterie.channel.link import Outgoing
@@ -24,6 +25,7 @@ from coterie.deploy.programs import GRAPH, STAR
 from coterie.engine.evaluate import to_device
 from coterie.engine.pace import paced
 from coterie.engine.prepare import tied
+from coterie.engine.rounds import compiled_cohort
 from coterie.engine.setting import ClientState, Coupled, Data, HubState, Round, Setting, Spec
 from coterie.methods.star import StarMethod
 from coterie.models.base import Model
@@ -121,6 +123,13 @@ class Setup:
     def now(self, t: int) -> Round:
         """The t-th round with work."""
         return Round(self.spec, self.setting, self.plan.at(t))
+
+    def rounds_alone(self, client: int) -> list[int]:
+        """The rounds that a client trains in before there is a graph, where that is learnt."""
+        if self.method.trains_all or self.plan.cohort == self.plan.size:
+            return list(range(self.plan.alone))
+        drawn = (compiled_cohort(self.spec, self.seed, t) for t in range(self.plan.alone))
+        return [t for t, cohort in enumerate(drawn) if client in np.asarray(cohort)]
 
     # -- both ends of links ------------------------------------------------------------------------
 
