@@ -54,6 +54,10 @@ FEW = {
     "largest 10%, 4 bits": 'name = "delta", share = 0.1, values = "int4"',
 }
 """What is sent of a model by who talks rarely: a label, and the channel."""
+SKETCHES = "largest 10%, 4 bits, and a sketch"
+"""A sketch of 64 numbers before every round: what finding kin costs is the difference to those
+without.
+"""
 
 
 class Problem(NamedTuple):
@@ -68,7 +72,8 @@ class Problem(NamedTuple):
         """What is measured: labels, and channels."""
         turns = lambda share: f'name = "delta", share = {share}, pick = "cyclic", values = "int4"'
         in_turn = {f"in turn, {100 * share:g}%": turns(share) for share in self.shares}
-        return {"whole": 'name = "plain"', **in_turn, **FEW}
+        little = {SKETCHES: FEW["largest 10%, 4 bits"]}
+        return {"whole": 'name = "plain"', **in_turn, **FEW, **little}
 
 
 PROBLEMS = {
@@ -218,8 +223,11 @@ def coterie(folder: Path, *arguments: str) -> None:
     subprocess.run(command, check=True, cwd=folder, capture_output=True)
 
 
-def prepare(folder: Path, problem: Problem, channel: str, clients: int, rounds: int) -> None:
+def prepare(folder: Path, problem: Problem, sent: str, clients: int, rounds: int) -> None:
     """Keys, data and the plan. The hub is the last one on the bridge."""
+    channel, graph = problem.forms()[sent], 'kind = "complete"'
+    if sent == SKETCHES:
+        graph = 'kind = "learn"\nrule = { name = "kin", after = 1, every = 1, sketch = 64 }'
     names = [f"site-{k}" for k in range(clients)]
     coterie(folder, "keys", "init", "keys", "--name", "wire")
     for k, name in enumerate(names):
@@ -252,7 +260,7 @@ lr = 0.03
 local_steps = 5
 channel = {{ {channel} }}
 [graph]
-kind = "complete"
+{graph}
 [rules]
 on_missing = "wait"
 patience = 120
@@ -365,14 +373,14 @@ def main() -> None:
     for carrier in given.carriers or CARRIERS:
         for name in given.problem or PROBLEMS:
             whole = None
-            for sent, channel in PROBLEMS[name].forms().items():
+            for sent in PROBLEMS[name].forms():
                 if given.sent and sent != "whole" and not sent.startswith(tuple(given.sent)):
                     continue
                 with tempfile.TemporaryDirectory(prefix="coterie-wire-") as made:
                     # Zenoh's rounds take milliseconds: the plan must outlast the first look.
                     rounds = given.rounds or (200 if carrier == "zenoh" else 20)
                     planned = WARM_UP + rounds + (100 if carrier == "zenoh" else 2)
-                    prepare(Path(made), PROBLEMS[name], channel, given.clients, planned)
+                    prepare(Path(made), PROBLEMS[name], sent, given.clients, planned)
                     f = measured(Path(made), carrier, given.clients, rounds)
                 whole = whole or f
                 print(
