@@ -173,3 +173,14 @@ def test_a_newcomer_is_tied_to_its_nearest(name: str) -> None:
 def test_wrong_rules_are_refused(given_: Any, wanted: str) -> None:
     with pytest.raises(InvalidInput, match=wanted):
         read_rule("graph.rule", given_)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 9), st.integers(1, 40), st.integers(1, 12), st.integers(0, 10**6))
+def test_the_largest_are_those_of_a_stable_sort(
+    rows: int, columns: int, count: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    values = rng.choice([-np.inf, 0.0, 0.5, 1.0, *rng.normal(size=30)], (rows, columns))
+    expected = np.argsort(-values, axis=1, kind="stable")[:, :count]
+    np.testing.assert_array_equal(base.top(values, count), expected)

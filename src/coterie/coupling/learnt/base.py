@@ -239,7 +239,18 @@ def top(values: NDArray[Any], count: int) -> NDArray[np.int64]:
     which stands first.
     """
     count = min(count, values.shape[1])
-    return np.argsort(-values, axis=1, kind="stable")[:, :count]
+    if count == 0 or 4 * count >= values.shape[1]:
+        return np.argsort(-values, axis=1, kind="stable")[:, :count]
+    some = np.argpartition(-values, count - 1, axis=1)[:, :count]
+    some.sort(axis=1)  # so that a stable sort puts the first of equal ones first
+    found = np.take_along_axis(values, some, 1)
+    out = np.take_along_axis(some, np.argsort(-found, axis=1, kind="stable"), 1)
+    # Where more than these are equal to the least of them, others may stand first.
+    least = found.min(1, keepdims=True)
+    tied = (values == least).sum(1) > (found == least).sum(1)
+    if tied.any():
+        out[tied] = np.argsort(-values[tied], axis=1, kind="stable")[:, :count]
+    return np.asarray(out, np.int64)
 
 
 class Pairs(NamedTuple):
