@@ -267,6 +267,8 @@ class Seeker:
 
     def _needing(self) -> list[int]:
         """Those that may need an answer of this peer and have not said that they are through."""
+        if self.finding.kept.settled:
+            return []
         behind = [k for k in self.finding.contacts if self.steps.get(k, -1) <= self.finding.verdict]
         return [k for k in behind if self.names[k] not in self.refused]
 
@@ -277,7 +279,10 @@ class Seeker:
         now = self.clock()
         if now - self._asked_around >= LOOK_AGAIN:
             self._asked_around = now
-            self._ask(now, self._needing(), ASK_AGAIN[1])
+            needing = self._needing()
+            self._ask(now, needing, ASK_AGAIN[1])
+            if not needing:
+                self.finding.settle()
 
     def linger(self) -> None:
         """After the last round: stay until those that may need an answer of this peer have found
