@@ -126,6 +126,21 @@ def test_who_is_silent_stays_unknown_and_is_asked_again(fed: Federation, tmp_pat
     room.run()
 
 
+def test_a_client_that_lost_its_folder_begins_anew(fed: Federation, tmp_path: Path) -> None:
+    """It is told so when it is asked for a sketch, and asked again."""
+    room = Room(learning(fed, "fedu", DELTA, {"every": 2}), fed, tmp_path)
+    for _ in range(5):
+        room.round()
+    assert room.hub.finding
+    assert room.hub.t == 4
+    (tmp_path / "client1" / "client.safetensors").unlink()
+    room.clients[1] = room.new_client(1)
+    assert room.ask(1, room.hub.requests()[1]).lost
+    room.run()
+    assert room.hub.clients[1].rejected == 0
+    assert all(np.isfinite(c.models()["personal"].flat()).all() for c in room.clients)
+
+
 def test_sketches_that_come_late_or_are_nonsense_are_rejected(
     fed: Federation, tmp_path: Path
 ) -> None:

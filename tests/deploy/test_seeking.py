@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coterie.deploy.zenoh.peer import GaveUp
+from coterie.core.errors import InvalidInput
+from coterie.deploy.neighbour import Neighbour
+from coterie.deploy.site import OwnData, PeerOf, Site
+from coterie.deploy.zenoh.peer import GaveUp, Passport, open_to_all
 from tests.deploy.test_finding import clinic, make_plan
 from tests.support.peering import flats, in_order, simulated
 from tests.support.seeking_world import SeekingWorld
@@ -116,3 +120,23 @@ def test_a_revoked_peer_is_left_out(tmp_path: Path) -> None:
     assert {name: world.ended[name] for name in others} == dict.fromkeys(others), world.lines
     assert isinstance(world.ended["p1"], GaveUp)
     assert all("p1" not in world.last[name].peer.neighbours for name in others)
+
+
+def test_a_site_is_open_to_all_participants_and_to_nobody_else(tmp_path: Path) -> None:
+    plan = make_plan(clinic(N))
+    first = PeerOf(Neighbour("p0", 0, 1.0), "tcp/127.0.0.1:7447")
+    site = Site(tmp_path / "peer.toml", plan, "p2", 2, tmp_path, OwnData(path="own.npz"))
+    site = dataclasses.replace(site, listen="tcp/127.0.0.1:7448", neighbours=(first,))
+    nobody = Passport(None, None)
+    address = open_to_all(site, nobody)
+    assert address.neighbours == {
+        "p0": first.endpoint,
+        **dict.fromkeys(("p1", "p3", "p4", "p5"), ""),
+    }
+    assert address.config(1000)["scouting"]["gossip"] == {"enabled": True}
+    assert address.config(1000)["scouting"]["multicast"] == {"enabled": False}
+    with pytest.raises(InvalidInput, match="with the number 3"):
+        open_to_all(dataclasses.replace(site, number=3), nobody)
+    stranger = PeerOf(Neighbour("p9", 0, 1.0), "")
+    with pytest.raises(InvalidInput, match="p9"):
+        open_to_all(dataclasses.replace(site, neighbours=(stranger,)), nobody)

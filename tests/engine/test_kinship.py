@@ -114,12 +114,20 @@ def test_who_was_never_sampled_is_tied_to_nobody(two: Federation) -> None:
     assert set(np.flatnonzero(sim.kinship.known)) == trained
 
 
-@pytest.mark.parametrize("stop", [2, 3, 5])
-def test_resumed_equals_undisturbed(two: Federation, stop: int) -> None:
-    options = coterie.Training(**TRAINING, cohort=8)
+@pytest.mark.parametrize(
+    ("stop", "name", "cohort", "rule"),
+    [
+        *((stop, "fedu", 8, kin(every=2)) for stop in (2, 3, 5)),
+        (4, "dfedu", SITES, kin(every=2, ties="both", gossip=4)),
+    ],
+)
+def test_resumed_equals_undisturbed(
+    two: Federation, stop: int, name: str, cohort: int, rule: GraphRule
+) -> None:
+    options = coterie.Training(**TRAINING, cohort=cohort)
 
     def made() -> coterie.Simulator:
-        return coterie.Simulator("fedu", two, "mlr", options, kin(every=2))
+        return coterie.Simulator(name, two, "mlr", options, rule)
 
     def run_to(sim: coterie.Simulator, t: int) -> coterie.Simulator:
         while sim.t < t:
@@ -157,9 +165,10 @@ def test_stores_agree(two: Federation) -> None:
     np.testing.assert_array_equal(flat(found[0]), flat(found[1]))
 
 
-def test_newcomers_find_their_cluster(two: Federation) -> None:
+@pytest.mark.parametrize(("name", "rule"), [("fedu", kin()), ("dfedu", kin(ties="both", gossip=5))])
+def test_newcomers_find_their_cluster(two: Federation, name: str, rule: GraphRule) -> None:
     members, out = np.arange(2, SITES), np.arange(2)
-    found = coterie.simulate("fedu", two.subset(members), graph=kin(), **TRAINING)
+    found = coterie.simulate(name, two.subset(members), graph=rule, **TRAINING)
     from coterie.engine import adapt
 
     seen = []
@@ -218,6 +227,7 @@ def test_the_report_says_what_was_learnt(two: Federation) -> None:
     (sentence,) = [s for s in told.notes() if "learnt a graph" in s]
     assert "2 components" in sentence
     assert "learnt 2 times" in sentence
+    assert "a client sent 128 B for it" in sentence
     two.facts["cluster"] = CLUSTERS.tolist()
     try:
         (sentence,) = [s for s in told.notes() if "learnt a graph" in s]

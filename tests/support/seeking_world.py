@@ -74,6 +74,7 @@ class Node:
                 self.driver.handle(self.seeker._held.pop(0))
             return 0.0
         if not self.over:
+            self.seeker._ask_around()
             wait = self.driver.step()
             if wait is not None:
                 return wait

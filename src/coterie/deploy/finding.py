@@ -78,6 +78,8 @@ class FindingKept:
     """To whom it says yes; in the end, who said yes as well."""
     up: int = 0
     down: int = 0
+    settled: bool = False
+    """Nobody needs an answer of this peer any more."""
 
 
 class Finding:
@@ -129,7 +131,8 @@ class Finding:
         new = dataclasses.replace(self.kept, **changes)
         disk.save(self.folder / FILE, new, self._whose)
         self.kept = new
-        write_json(self.folder / "status.json", self.status())
+        if not new.settled:  # later it is the business of rounds
+            write_json(self.folder / "status.json", self.status())
 
     def status(self) -> dict[str, Any]:
         """What `coterie status` shows before there are neighbours."""
@@ -360,6 +363,11 @@ class Finding:
     def _chosen(self, near: Mapping[int, bytes]) -> list[int]:
         own = self._decoded(self.kept.sketch)
         return gossip.chosen(self.rule, {k: self._decoded(w) for k, w in near.items()}, own)
+
+    def settle(self) -> None:
+        """All that could need an answer of this peer are through."""
+        if self.through and not self.kept.settled:
+            self._keep(settled=True)
 
     # -- in the end --------------------------------------------------------------------------------
 

@@ -95,9 +95,9 @@ class Kinship:
         self.sketches = np.zeros((n, rule.numbers(self.start.size)))
         self.known, self.moved = np.zeros((2, n), bool)
         """Who has sent a sketch, and who has trained since."""
-        self.history: list[tuple[float, float, float]] = []
-        """A row for every time the graph was learnt: before which round, edges, and the share of
-        edges in common with the graph before it.
+        self.history: list[tuple[float, ...]] = []
+        """A row for every time the graph was learnt: before which round, edges, the share of edges
+        in common with the graph before it, and the bytes that clients sent for it.
         """
 
     @property
@@ -141,7 +141,8 @@ class Kinship:
             sim.ledger.add(sim.t, sim.members[each.clients], each.up, each.down, each.gradients)
         before = self.graph
         self.use(sim, graph)
-        self.history.append((sim.t, self.graph.edges, in_common(before, self.graph)))
+        sent = float(np.broadcast_to(due.up, due.clients.shape).sum())
+        self.history.append((sim.t, self.graph.edges, in_common(before, self.graph), sent))
         broken = [str(c) for c in sim.conditions() if not c.holds]
         if broken:
             notice(
@@ -166,7 +167,7 @@ class Kinship:
             "sketches": self.sketches,
             "known": self.known,
             "moved": self.moved,
-            "history": np.array(self.history, float).reshape(-1, 3),
+            "history": np.array(self.history, float).reshape(-1, 4),
             **self.graph.arrays(),
         }
         return {PREFIX + name: value for name, value in found.items()}

@@ -14,6 +14,7 @@ from scipy.stats import rankdata
 from coterie.coupling.graph import Graph, by_labels, from_arrays
 from coterie.coupling.learnt.base import NAME, Evidence
 from coterie.data.federation import Federation
+from coterie.report.units import bytes_text
 
 if TYPE_CHECKING:
     from coterie.engine.kinship import Kinship
@@ -25,7 +26,7 @@ Array = NDArray[Any]
 @dataclasses.dataclass(frozen=True)
 class LearntGraph:
     """The last graph of a run, the sketches that it is made of, and a row for every time it was
-    learnt: round, edges, and the share of edges that it has in common with the one before.
+    learnt: round, edges, the share of edges that it has in common with the one before, bytes sent.
     """
 
     graph: Graph
@@ -109,6 +110,9 @@ def sentences(comparison: Comparison) -> list[str]:
                 f"; learnt {len(found.history)} times, the last two have"
                 f" {100 * found.history[-1][2]:.0f}% of their edges in common"
             )
+        if found.history.shape[1] > 3:  # earlier versions did not write it down
+            sent = float(found.history[:, 3].sum()) / n
+            text += f"; a client sent {bytes_text(sent)} for it"
         out.append(text + ".")
     return out
 

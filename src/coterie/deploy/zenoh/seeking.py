@@ -50,6 +50,7 @@ class Seeker:
         self.pause: dict[int, float] = {}
         self.gone: set[int] = set()
         self.ended = float("inf")
+        self._asked_around = float("-inf")
         self.since, self._announced, self._looked = clock(), float("-inf"), float("-inf")
         self._refused, self._check_self = refused, check_self
         self.refused: frozenset[str] = frozenset()
@@ -260,8 +261,28 @@ class Seeker:
         """The next event that does not belong to the search."""
         if self._held:
             return self._held.pop(0)
+        self._ask_around()
         event = self.net.next(timeout)
         return None if event is None or self._mine(event) else event
+
+    def _needing(self) -> list[int]:
+        """Those that may need an answer of this peer and have not said that they are through."""
+        if self.finding.kept.settled:
+            return []
+        behind = [k for k in self.finding.contacts if self.steps.get(k, -1) <= self.finding.verdict]
+        return [k for k in behind if self.names[k] not in self.refused]
+
+    def _ask_around(self) -> None:
+        """In the rounds: hear from time to time who is through, so that there is nothing to wait
+        for in the end.
+        """
+        now = self.clock()
+        if now - self._asked_around >= LOOK_AGAIN:
+            self._asked_around = now
+            needing = self._needing()
+            self._ask(now, needing, ASK_AGAIN[1])
+            if not needing:
+                self.finding.settle()
 
     def linger(self) -> None:
         """After the last round: stay until those that may need an answer of this peer have found
@@ -276,12 +297,12 @@ class Seeker:
         """How long to wait before looking again whether somebody may need this peer; nothing when
         nobody does.
         """
-        now, finding, rules = self.clock(), self.finding, self.rules
+        now, rules = self.clock(), self.rules
         self._police(now)
         waiting = []
-        for k in finding.contacts:
+        for k in self._needing():
             name = self.names[k]
-            if k in self.gone or name in self.refused or self.steps.get(k, -1) > finding.verdict:
+            if k in self.gone:
                 continue
             limit = rules.patience * (2 if name in self.alive else 1)
             if name in self.alive and rules.on_missing == "wait":
