@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
+from coterie.engine.pace import pace_of
 from coterie.methods.local import Local
 from coterie.report.answer import best_local
 from coterie.report.comparison import Comparison, worst_tenth
@@ -28,13 +29,44 @@ from coterie.report.significance import (
     of_each_client,
     of_these_sites,
 )
-from coterie.runs.compare import compare_into
+from coterie.runs.compare import compare_into, with_locals
+from coterie.runs.contender import Contender
 from coterie.runs.experiment import Experiment
 
 COLUMNS = (
     *("method", "all", "data-poor", "worst 10%", "gain over Local", "clearly helped"),
     *("clearly hurt", "bytes a client", "validation"),
 )
+WIRE = {
+    "mnist": {"whole": 66_176, "4 bits": 8_962, "largest": 2_401, "in turn": 890, "sketch": 976},
+    "har": {"whole": 28_967, "4 bits": 4_332, "largest": 1_433, "in turn": 798, "sketch": 947},
+}
+"""Bytes of a client and exchange on the wire over Zenoh, both ways, as measured with models of
+these sizes (bench/wire.result.md; "in turn": 1.45% on MNIST, 1.3% on HAR); and of finding kin.
+"""
+
+
+def sent_as(contender: Contender) -> str:
+    """What the channel makes of a model."""
+    channel = contender.channel
+    if channel.name == "delta":
+        return "in turn" if channel.cyclic else "largest"
+    return "whole" if channel.lossless else "4 bits"
+
+
+def on_the_wire(contender: Contender, experiment: Experiment) -> tuple[int, int] | None:
+    """How often a client talks, and its bytes on the wire in the whole run; None where these were
+    not measured.
+    """
+    costs = WIRE.get(experiment.data.name)
+    if costs is None or not contender.method.talks or contender.method.name == "pfedme":
+        return None
+    graph, rounds = experiment.graph_of(contender), experiment.training.rounds
+    learnt = contender.method.couples and graph.kind == "learn"
+    alone = graph.learns.after if learnt else 0
+    pace = pace_of(contender.method, rounds, alone)
+    count = (rounds if pace is None else len(pace.rounds)) - alone
+    return count, count * costs[sent_as(contender)] + (costs["sketch"] if learnt else 0)
 
 
 def short(text: str) -> str:
@@ -95,6 +127,42 @@ def table(comparison: Comparison) -> list[str]:
     return ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS), *ranked]
 
 
+def few_bytes(comparison: Comparison, experiment: Experiment) -> list[str]:
+    """What is left of FedU's gain over Local for how few bytes: against FedU whole over the graph
+    that reads labels, which is the first method with a graph.
+    """
+    local = best_local(comparison)
+    assert local is not None
+    everybody = experiment.training.cohort_size(comparison.federation) == (
+        comparison.federation.clients
+    )
+    labelled, _ = with_locals(experiment.contenders, everybody)
+    mean = lambda entry: float(np.mean([np.nanmean(o.last()) for o in entry.outcomes]))
+    poor = lambda entry: float(
+        np.mean([np.nanmean(o.last()[list(o.poor)]) for o in entry.outcomes])
+    )
+    rows = []
+    for (_, contender), entry in zip(labelled, comparison.entries, strict=True):
+        wire = on_the_wire(contender, experiment)
+        if wire is not None and not entry.collapsed:
+            rows.append((contender, entry, wire))
+    first = next(row for row in rows if row[0].method.couples)
+    lines = [
+        "| method | talks | all: kept | data-poor: kept | payload, times fewer | on the wire, kB |"
+        " wire, times fewer |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    spent = lambda entry: float(np.mean([o.up[-1] + o.down[-1] for o in entry.outcomes]))
+    share = lambda of, entry: 100 * (of(entry) - of(local)) / (of(first[1]) - of(local))
+    for _, entry, (count, bytes_) in sorted(rows, key=lambda row: -row[2][1]):
+        lines.append(
+            f"| {short(entry.label)} | {count} | {share(mean, entry):.0f}% |"
+            f" {share(poor, entry):.0f}% | {spent(first[1]) / spent(entry):,.0f} |"
+            f" {bytes_ / 1000:,.1f} | {first[2][1] / bytes_:,.0f} |"
+        )
+    return lines
+
+
 if __name__ == "__main__":
     runs, out = Path(sys.argv[1]), Path(sys.argv[2])
     config = tomllib.loads((runs / "config.toml").read_text())
@@ -110,4 +178,13 @@ if __name__ == "__main__":
         " validation data first."
     )
     notes = [f"- {short(note)}" for note in comparison.notes()]
-    (out / "result.md").write_text("\n".join([head, "", *table(comparison), "", *notes, ""]))
+    pages = [head, "", *table(comparison), ""]
+    if out.name.startswith("bytes"):
+        pages += [
+            "What is kept of the gain of FedU whole over the oracle's graph against Local (its line"
+            " is the one with 100%), and bytes: payload as billed, wire as measured over Zenoh.",
+            "",
+            *few_bytes(comparison, experiment),
+            "",
+        ]
+    (out / "result.md").write_text("\n".join([*pages, *notes, ""]))

@@ -63,7 +63,7 @@ def test_wrong_rules_are_one_sentence(cli: Cli, config: Path, tmp_path: Path) ->
 def test_oracles_are_called_so(cli: Cli, config: Path, tmp_path: Path) -> None:
     code, out, _ = cli("list", "graphs")
     assert code == 0
-    assert out.count("oracle") == 3
+    assert out.count("oracle") == 4
     config.write_text(CONFIG.replace('"learn"\nrule', '"similar"\n#'))
     code, _, err = cli("compare", str(config), "-o", str(tmp_path / "compared"))
     assert code == 0, err
