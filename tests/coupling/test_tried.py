@@ -75,8 +75,15 @@ def rule(name: str, **more: Any) -> GraphRule:
     return get_rule(name, {"tries": 4, "sketch": 16, "after": 3, **more})
 
 
-@pytest.mark.parametrize("name", ["gain", "greedy"])
-@pytest.mark.parametrize("method", ["fedu", "dfedu"])
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [
+        ("gain", "dfedu"),
+        ("greedy", "fedu"),
+        pytest.param("gain", "fedu", marks=pytest.mark.slow),
+        pytest.param("greedy", "dfedu", marks=pytest.mark.slow),
+    ],
+)
 def test_in_a_run_it_ties_kin_and_is_the_slow_reference_s_too(
     name: str, method: str, two: Federation
 ) -> None:

@@ -129,7 +129,7 @@ def test_who_is_silent_stays_unknown_and_is_asked_again(fed: Federation, tmp_pat
 def test_a_client_that_lost_its_folder_begins_anew(fed: Federation, tmp_path: Path) -> None:
     """It is told so when it is asked for a sketch, and asked again."""
     room = Room(learning(fed, "fedu", DELTA, {"every": 2}), fed, tmp_path)
-    for _ in range(5):
+    for _ in range(3):  # sketches, and two rounds
         room.round()
     assert room.hub.finding
     assert room.hub.t == 4

@@ -35,7 +35,7 @@ def restart(room: Room) -> None:
 @pytest.mark.parametrize(
     ("name", "channel", "options", "training"),
     [
-        ("fedavg", DELTA, {"exchange_every": 3}, {"cohort": 2}),
+        pytest.param("fedavg", DELTA, {"exchange_every": 3}, {"cohort": 2}, marks=pytest.mark.slow),
         ("fedu", CYCLIC, {"exchange_every": 3, "implicit": True, "eta": 0.3}, {}),
         pytest.param("fedu", PLAIN, {"exchange_growth": 2}, {"cohort": 3}, marks=pytest.mark.slow),
         pytest.param("pfedme", PLAIN, {"exchange_every": 2}, {}, marks=pytest.mark.slow),

@@ -20,7 +20,6 @@ from tests.support.conformance_cases import (
     assert_alike,
     model_for,
     small,
-    thinned,
     uneven_graph,
 )
 
@@ -49,7 +48,12 @@ def test_all_work_is_done_and_the_last_round_talks(
     assert seen == pace.rounds.tolist()
 
 
-@pytest.mark.parametrize("name", thinned(TALKING))
+DAILY = ("fedavg", "fedu", "pfedme", "mocha")
+
+
+@pytest.mark.parametrize(
+    "name", [n if n in DAILY else pytest.param(n, marks=pytest.mark.slow) for n in TALKING]
+)
 def test_rounds_at_once_are_the_slow_reference_s_too(name: str, ragged: Federation) -> None:
     method = small(name, exchange_every=2)
     graph = uneven_graph() if exchange_of(method).kind == "graph" else None
