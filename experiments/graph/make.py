@@ -103,6 +103,12 @@ def methods(oracle: str) -> list[dict[str, Any]]:
         {"name": "fedfomo", **STEPS},
         {"name": "ifca", **STEPS, "clusters": 4},
         {"name": "fedala", **STEPS},
+        {"name": "cfl", **STEPS},
+        {"name": "apple", **STEPS},
+        {"name": "sfl", **STEPS, "rho": 0.5},
+        {"name": "dada", **STEPS, "graph": {"kind": "learn", "rule": {"name": "dada"}}},
+        {"name": "fedem", **STEPS, "components": 4},
+        {"name": "knn-per", **STEPS},
     ]
 
 
