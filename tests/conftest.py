@@ -22,6 +22,10 @@ if not os.environ.get("COTERIE_TEST_OPTIMISE"):
         cheap += " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {cheap}".strip()
 
+# Two devices, however many cores there are; problems as small as those of tests stay on one of them
+# unless they ask for more (engine/mesh.py).
+os.environ["JAX_NUM_CPU_DEVICES"] = "2"
+
 import jax
 import numpy as np
 import pytest

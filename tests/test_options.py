@@ -86,6 +86,7 @@ def test_lists_and_other_types_are_refused_on_construction(value: Any) -> None:
                 "batch_size",
                 "eval_every",
                 "clients_at_once",
+                "devices",
                 "eval_at_once",
             )
         ),

@@ -11,12 +11,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.sharding import Mesh
 from numpy.typing import NDArray
 
 from coterie.core.metrics import DEFAULT, Metric
 from coterie.core.vector import Vector
 from coterie.data.federation import Split
-from coterie.engine.exchange import exchange_of
+from coterie.engine.common import Common
+from coterie.engine.mesh import each_client, everywhere, put_data
 from coterie.engine.outputs import TILE, Look, Tiles, host_scores
 from coterie.engine.setting import ClientState, HubState, Round, Setting, Spec
 from coterie.engine.store import Store
@@ -45,7 +47,7 @@ class Scores(NamedTuple):
     score: NDArray[np.float64]
 
 
-def to_device(split: Split, dtype: Any) -> DeviceSplit:
+def to_device(split: Split, dtype: Any, mesh: Mesh | None = None) -> DeviceSplit:
     y = (
         split.y.astype(dtype)
         if np.issubdtype(split.y.dtype, np.floating)
@@ -54,12 +56,8 @@ def to_device(split: Split, dtype: Any) -> DeviceSplit:
     x = split.x.astype(dtype)
     if not len(x):  # nothing to look at, but shapes must be there
         x, y = np.zeros((1, *x.shape[1:]), dtype), np.zeros((1, *y.shape[1:]), y.dtype)
-    return DeviceSplit(
-        jnp.asarray(x),
-        jnp.asarray(y),
-        jnp.asarray(split.offsets[:-1], jnp.int32),
-        jnp.asarray(split.sizes, jnp.int32),
-    )
+    where = split.offsets[:-1].astype(np.int32), split.sizes.astype(np.int32)
+    return DeviceSplit(*(put_data(mesh, a) for a in (x, y, *where)))
 
 
 def _scores(
@@ -145,16 +143,13 @@ def _chunk(
     some: tuple[Any, ClientState],
     t: Any,
 ) -> tuple[Any, Any]:
-    now, exchange = Round(spec, setting, t), exchange_of(setting.method)
-    broadcast = exchange.speak(now, hub)
+    def one(read: tuple[Common, DeviceSplit], client: Any, row: ClientState) -> tuple[Any, Any]:
+        common, held = read
+        return _scores(spec.learner, common.views(spec, client, row), held, client)
 
-    def one(client: Any, row: ClientState) -> tuple[Any, Any]:
-        received = exchange.hear(now, hub, broadcast, client, row).received
-        models = setting.method.predictors(received, row.method_state, now.objective(client))
-        views = [models[view] for view in setting.method.model_views]
-        return _scores(spec.learner, views, held, client)
-
-    return jax.vmap(one)(*some)
+    read = Common.of(Round(spec, setting, t), hub), held
+    found: tuple[Any, Any] = everywhere(spec.mesh, each_client(spec.mesh, one, read, *some))
+    return found
 
 
 compiled_chunk = jax.jit(_chunk, static_argnames="spec")
@@ -169,16 +164,15 @@ def _tiles(
     t: Any,
 ) -> tuple[Any, Any]:
     """Outputs and losses of all views, per tile."""
-    now, exchange = Round(spec, setting, t), exchange_of(setting.method)
-    broadcast = exchange.speak(now, hub)
 
-    def one(tile: Tiles, row: ClientState) -> tuple[Any, Any]:
-        received = exchange.hear(now, hub, broadcast, tile.client, row).received
-        models = setting.method.predictors(received, row.method_state, now.objective(tile.client))
-        views = [models[view] for view in setting.method.model_views]
+    def one(read: tuple[Common, DeviceSplit], tile: Tiles, row: ClientState) -> tuple[Any, Any]:
+        common, held = read
+        views = common.views(spec, tile.client, row)
         return _outputs(spec.learner, views, held, tile.client, tile.first)
 
-    return jax.vmap(one)(*some)
+    read = Common.of(Round(spec, setting, t), hub), held
+    found: tuple[Any, Any] = everywhere(spec.mesh, each_client(spec.mesh, one, read, *some))
+    return found
 
 
 compiled_tiles = jax.jit(_tiles, static_argnames="spec")

@@ -22,6 +22,7 @@ from coterie.coupling import projection
 from coterie.coupling.graph import Graph, from_arrays
 from coterie.coupling.learnt.base import Evidence, GraphRule, empty
 from coterie.engine.exchange.base import Bill
+from coterie.engine.mesh import put
 from coterie.engine.setting import Coupled
 from coterie.engine.trying import losses_of, models_bill, prepare_to_try
 
@@ -159,7 +160,8 @@ class Kinship:
         self.graph = sim.graph = graph
         sim.forget_accounts()
         dtype = jnp.dtype(sim.training.precision)
-        sim.setting = sim.setting._replace(graph=self.coupled(dtype, talks=talks))
+        coupled = put(sim.spec.mesh, self.coupled(dtype, talks=talks))
+        sim.setting = sim.setting._replace(graph=coupled)
 
     def saved(self) -> dict[str, NDArray[Any]]:
         """All that is needed to go on."""

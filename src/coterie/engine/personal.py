@@ -11,7 +11,9 @@ import jax
 import numpy as np
 
 from coterie.core.vector import Vector
-from coterie.engine.setting import ClientState, HubState, Setting, Spec
+from coterie.engine.common import Common
+from coterie.engine.mesh import each_client, everywhere
+from coterie.engine.setting import ClientState, HubState, Round, Setting, Spec
 from coterie.engine.simulator import Simulator
 
 AT_ONCE = 256
@@ -64,20 +66,10 @@ def adapts_on_data(simulator: Simulator) -> bool:
 def _chunk(
     spec: Spec, setting: Setting, hub: HubState, some: tuple[Any, ClientState], t: Any
 ) -> dict[str, Vector]:
-    from coterie.engine.exchange import exchange_of
-    from coterie.engine.setting import Round
-
-    now, exchange = Round(spec, setting, t), exchange_of(setting.method)
-    said = exchange.speak(now, hub)
-
-    def one(client: Any, row: ClientState) -> dict[str, Vector]:
-        received = exchange.hear(now, hub, said, client, row).received
-        found: dict[str, Vector] = setting.method.predictors(
-            received, row.method_state, now.objective(client)
-        )
-        return found
-
-    return jax.vmap(one)(*some)
+    one = lambda common, client, row: common.models(spec, client, row)
+    common = Common.of(Round(spec, setting, t), hub)
+    found: dict[str, Vector] = everywhere(spec.mesh, each_client(spec.mesh, one, common, *some))
+    return found
 
 
 _compiled = jax.jit(_chunk, static_argnames="spec")

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from numpy.typing import NDArray
 
 from coterie.adversary import Attack, Threat, draw_malicious
@@ -18,6 +19,7 @@ from coterie.coupling.learnt.base import GraphRule, empty
 from coterie.data.federation import Federation
 from coterie.engine.evaluate import DeviceSplit, to_device
 from coterie.engine.exchange import exchange_of
+from coterie.engine.mesh import devices_for, mesh_of, put
 from coterie.engine.setting import Coupled, Data, Spec
 from coterie.engine.side_by_side import side_by_side
 from coterie.engine.training import Training
@@ -29,7 +31,27 @@ from coterie.models.build import learner_of
 from coterie.models.objective import Held
 
 
-def spec_of(method: Method, model: Model, fed: Federation, options: Training, cohort: int) -> Spec:
+def spread_over(
+    method: Method, model: Model, fed: Federation, options: Training, cohort: int
+) -> Mesh | None:
+    """The devices that clients are spread over."""
+    if exchange_of(method).pooled:
+        return None
+    trainers, work = fed.clients if method.trains_all else cohort, method.work()
+    if options.sampling == "full":
+        samples = float(fed.train.sizes.mean()) * (work.steps or work.epochs or 1)
+    elif work.epochs is not None:
+        samples = float(fed.train.sizes.mean()) * work.epochs
+    else:
+        samples = options.batch_size * (work.steps or 1)
+    # Forwards, and twice as much backwards, each with a product and a sum per parameter.
+    operations = 6.0 * trainers * samples * model.parameters()
+    return mesh_of(devices_for(options.devices, trainers, operations))
+
+
+def spec_of(
+    method: Method, model: Model, fed: Federation, options: Training, cohort: int, *, mesh: Any
+) -> Spec:
     """All that is static; `method` is bound."""
     n, pooled = fed.clients, exchange_of(method).pooled
     if options.sampling == "full":
@@ -47,7 +69,7 @@ def spec_of(method: Method, model: Model, fed: Federation, options: Training, co
         shared = sum(np.size(leaf) for leaf in jax.tree.leaves(method))
         at_once = side_by_side(trainers, model.parameters() * width, shared * width)
         at_once = min(at_once, max(1, -(-trainers // 8))) if uneven else at_once
-    return Spec(learner, n, cohort, min(at_once, trainers), sort_by_work=uneven)
+    return Spec(learner, n, cohort, min(at_once, trainers), sort_by_work=uneven, mesh=mesh)
 
 
 class OnDevice(NamedTuple):
@@ -56,21 +78,20 @@ class OnDevice(NamedTuple):
     train: DeviceSplit
     splits: dict[str, DeviceSplit]
     graph: Coupled
+    mesh: Mesh | None
 
 
-def on_device(fed: Federation, options: Training, graph: Graph | None) -> OnDevice:
-    """Data and graph of a run, on the device."""
+def on_device(
+    fed: Federation, options: Training, graph: Graph | None, mesh: Mesh | None
+) -> OnDevice:
+    """Data and graph of a run, on the devices."""
     dtype = jnp.dtype(options.precision)
-    train = to_device(fed.train, dtype)
-    splits = held_splits(fed, dtype, train=train if options.train_metrics else None)
-    return OnDevice(train, splits, coupled(graph, dtype))
-
-
-def held_splits(fed: Federation, dtype: Any, train: DeviceSplit | None) -> dict[str, DeviceSplit]:
-    """What models are scored on."""
+    train = to_device(fed.train, dtype, mesh)
     splits = {"validation": fed.validation, "test": fed.test}
-    held = {name: to_device(split, dtype) for name, split in splits.items() if len(split)}
-    return held if train is None else held | {"train": train}
+    held = {name: to_device(split, dtype, mesh) for name, split in splits.items() if len(split)}
+    if options.train_metrics:
+        held["train"] = train
+    return OnDevice(train, held, put(mesh, coupled(graph, dtype)), mesh)
 
 
 def held_for(method: Method, there: OnDevice) -> Held | None:

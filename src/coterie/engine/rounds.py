@@ -17,8 +17,10 @@ from coterie.core import randomness
 from coterie.core.randomness import Role
 from coterie.core.typing import Array, PyTree, Scalar
 from coterie.core.vector import all_finite
+from coterie.engine.common import Common
 from coterie.engine.exchange import exchange_of
 from coterie.engine.exchange.base import honest
+from coterie.engine.mesh import each_client, everywhere, spread
 from coterie.engine.setting import ClientState, Log, Round, Setting, Spec, State, Who
 from coterie.methods.base import Method
 from coterie.methods.star import StarMethod
@@ -28,15 +30,16 @@ def one_round(spec: Spec, setting: Setting, state: State, who: Who, t: Scalar) -
     """One communication round for the clients `who.ids`, whose states `state.rows` are."""
     now = Round(spec, setting.poisoned(t), t)
     exchange = exchange_of(setting.method)
-    broadcast = exchange.speak(now, state.hub)
+    common = Common.of(now, state.hub)
 
-    def turn(client: Scalar, row: ClientState, sending: Any = True) -> PyTree:
-        heard = exchange.hear(now, state.hub, broadcast, client, row)
-        return exchange.turn(now, client, row, heard, sending)._replace(sent=None, dropped=None)
+    def turn(common: Common, client: Scalar, row: ClientState, sending: Any = True) -> PyTree:
+        heard = common.heard(spec, client, row)
+        turn = exchange.turn(common.round(spec), client, row, heard, sending)
+        return turn._replace(sent=None, dropped=None)
 
-    turns = clients(now, turn, who, state.rows)
+    turns = clients(now, turn, common, who, state.rows)
     turns = turns._replace(finite=honest(now, turns.finite, who.ids))
-    closed = exchange.close(now, state, broadcast, turns, who)
+    closed = exchange.close(now, state, common.broadcast, turns, who)
     log = Log(
         who.ids,
         turns.gradients,
@@ -47,25 +50,34 @@ def one_round(spec: Spec, setting: Setting, state: State, who: Who, t: Scalar) -
         all_finite(closed.hub.method_state),
         closed.unsent,
     )
-    return State(closed.hub, closed.rows), log
+    mesh = spec.mesh
+    return State(everywhere(mesh, closed.hub), spread(mesh, closed.rows)), everywhere(mesh, log)
 
 
-def clients(now: Round, turn: Callable[..., PyTree], who: Who, rows: ClientState) -> PyTree:
-    """`turn` of every client that trains, stacked; in groups, where all at once are too many."""
+def clients(
+    now: Round, turn: Callable[..., PyTree], common: PyTree, who: Who, rows: ClientState
+) -> PyTree:
+    """`turn` of every client that trains, stacked; `common` is what all of them read."""
     spec, sends = now.spec, who.sends()
     arguments = (who.ids, rows) if sends is None else (who.ids, rows, sends)
-    if spec.at_once >= len(who.ids):
-        return jax.vmap(turn)(*arguments)
-    one = lambda a: turn(*a)
     if not spec.sort_by_work:
-        return lax.map(one, arguments, batch_size=spec.at_once)
+        return each_client(spec.mesh, turn, common, *arguments, at_once=spec.at_once)
     # Clients with alike amounts of data go side by side: a group takes as long as its largest
-    # member.
-    order = jnp.argsort(now.setting.data.size[who.ids])
+    # member. Every device gets large and small ones.
+    order = dealt(jnp.argsort(now.setting.data.size[who.ids]), spec.devices)
     sorted_ = jax.tree.map(lambda leaf: leaf[order], arguments)
-    out = lax.map(one, sorted_, batch_size=spec.at_once)
+    out = each_client(spec.mesh, turn, common, *sorted_, at_once=spec.at_once)
     back = jnp.argsort(order)
     return jax.tree.map(lambda leaf: leaf[back], out)
+
+
+def dealt(order: Array, devices: int) -> Array:
+    """A sorted order, dealt to devices like cards; each keeps its own sorted.
+
+    >>> dealt(jnp.arange(5), 2).tolist()
+    [0, 2, 4, 1, 3]
+    """
+    return jnp.concatenate([order[d::devices] for d in range(devices)])
 
 
 def blown_up(log: Log) -> Any:
@@ -111,8 +123,9 @@ def device_round(spec: Spec, setting: Setting, state: State, t: Scalar) -> tuple
     who = Who(members, pool=everyone if stale else None)
     there = State(state.hub, taken, state.rows if stale else None)
     after, log = one_round(spec, setting, there, who, t)
-    rows = jax.tree.map(lambda r, v: r.at[members].set(v), state.rows, after.rows)
-    return State(after.hub, rows), log
+    new = everywhere(spec.mesh, after.rows)
+    rows = jax.tree.map(lambda r, v: r.at[members].set(v), state.rows, new)
+    return State(after.hub, spread(spec.mesh, rows)), log
 
 
 def rounds_block(

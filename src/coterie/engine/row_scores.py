@@ -10,8 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.engine.common import Common
 from coterie.engine.evaluate import DeviceSplit, looking, scored_by
-from coterie.engine.exchange import exchange_of
+from coterie.engine.mesh import each_client, everywhere
 from coterie.engine.outputs import TILE, Tiles, by_rows
 from coterie.engine.setting import ClientState, HubState, Round, Setting, Spec
 
@@ -44,19 +45,15 @@ def _score_tiles(
     some: tuple[Tiles, ClientState],
     t: Any,
 ) -> Any:
-    now, exchange, method = Round(spec, setting, t), exchange_of(setting.method), setting.method
-    broadcast = exchange.speak(now, hub)
-
-    def one(tile: Tiles, row: ClientState) -> Any:
-        client, learner = tile.client, spec.learner
-        received = exchange.hear(now, hub, broadcast, client, row).received
-        models = method.predictors(received, row.method_state, now.objective(client))
+    def one(read: tuple[Common, DeviceSplit], tile: Tiles, row: ClientState) -> Any:
+        (common, held), client, learner = read, tile.client, spec.learner
         index = jnp.minimum(tile.first + jnp.arange(TILE), held.size[client] - 1)
         x, y = held.x[held.start[client] + index], held.y[held.start[client] + index]
         scores = lambda model: learner.sample_scores(learner.apply(model.tree, x), y)
-        return jnp.stack([scores(models[view]) for view in method.model_views])
+        return jnp.stack([scores(model) for model in common.views(spec, client, row)])
 
-    return jax.vmap(one)(*some)
+    read = Common.of(Round(spec, setting, t), hub), held
+    return everywhere(spec.mesh, each_client(spec.mesh, one, read, *some))
 
 
 _compiled = jax.jit(_score_tiles, static_argnames="spec")

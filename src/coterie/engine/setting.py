@@ -8,6 +8,7 @@ import dataclasses
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+from jax.sharding import Mesh
 
 from coterie.adversary.base import Threat
 from coterie.channel.base import Channel
@@ -29,6 +30,12 @@ class Spec:
     cohort: int
     at_once: int
     sort_by_work: bool = False
+    mesh: Mesh | None = None
+    """The devices that clients are spread over; None: one."""
+
+    @property
+    def devices(self) -> int:
+        return 1 if self.mesh is None else self.mesh.size
 
 
 class Data(NamedTuple):

@@ -41,10 +41,12 @@ from coterie.engine.arguments import (
     check_training,
 )
 from coterie.engine.check import check
+from coterie.engine.common import Common
 from coterie.engine.evaluate import Scores, evaluate
 from coterie.engine.exchange import exchange_of
 from coterie.engine.exchange.base import Accounts
 from coterie.engine.kinship import Kinship
+from coterie.engine.mesh import put
 from coterie.engine.pace import pace_of, paced, ready
 from coterie.engine.roll import Absent, Roll
 from coterie.engine.rounds import (
@@ -123,8 +125,11 @@ class Simulator:
         if asked.couples:
             self.graph = prepare.graph_for(asked, graph, n)
         with self.precision():
-            fresh = lambda: prepare.on_device(self.federation, training, self.graph)
-            self.there: prepare.OnDevice = fresh() if like is None else like.there
+            if like is not None:
+                self.there: prepare.OnDevice = like.there
+            else:
+                mesh = prepare.spread_over(asked, self.model, self.federation, training, cohort)
+                self.there = prepare.on_device(self.federation, training, self.graph, mesh)
             self._prepare(asked, channel, cohort, folder)
             if isinstance(graph, GraphRule) and self.graph is not None:
                 self.kinship = Kinship(graph, self)
@@ -141,8 +146,9 @@ class Simulator:
         first = self.model.vector(role_key(self.seed, Role.INIT), fed.input_shape)
         self.template = first.map(lambda leaf: leaf.astype(dtype))
         method = asked.bind(self.template, role_key(self.seed, Role.PROJECTION), fed.shape)
-        method = paced(prepare.tied(method, self.graph, dtype), self.pace)
-        self.spec = prepare.spec_of(method, self.model, fed, options, cohort)
+        mesh = self.there.mesh
+        method = put(mesh, paced(prepare.tied(method, self.graph, dtype), self.pace))
+        self.spec = prepare.spec_of(method, self.model, fed, options, cohort, mesh=mesh)
         self.malicious = prepare.malicious(self.attack, fed, self.seed)
         l2 = jnp.asarray(self.model.l2, dtype)
         data = prepare.data_of(self.there.train, l2, options.batch_schedule, pooled=self.pooled)
@@ -151,10 +157,10 @@ class Simulator:
         self.setting = Setting(method, channel, threat, data, self.there.graph, self.seed)
         self.splits, self.t = self.there.splits, 0
         now = self.now()
-        self.hub_state = self.exchange.open_hub(now, self.template)
+        self.hub_state = put(mesh, self.exchange.open_hub(now, self.template))
         row = self.exchange.open_client(now, self.hub_state, self.template)
         path = None if folder is None else folder / "store.scratch"
-        self.store = make_store(options.store, fed.clients, row, path)
+        self.store = make_store(options.store, fed.clients, row, path, mesh)
         self.ledger = Ledger(fed.clients)
         self.unsent = 0
         """Messages of malicious clients that were not finite, and counted as not sent."""
@@ -380,13 +386,7 @@ class Simulator:
             return {view: v.map(np.asarray) for view, v in models.items()}
 
     def _models(self, client: Any, row: ClientState) -> dict[str, Vector]:
-        now = self.now()
-        broadcast = self.exchange.speak(now, self.hub_state)
-        heard = self.exchange.hear(now, self.hub_state, broadcast, client, row)
-        models: dict[str, Vector] = self.method.predictors(
-            heard.received, row.method_state, now.objective(client)
-        )
-        return models
+        return Common.of(self.now(), self.hub_state).models(self.spec, client, row)
 
     def all_models(self, view: str | None = None) -> Vector:
         """One view of all clients, stacked along axis 0."""

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.engine.evaluate import Scores
+from coterie.engine.mesh import put
 
 if TYPE_CHECKING:
     from coterie.engine.simulator import Simulator
@@ -64,7 +65,7 @@ def restore(sim: Simulator, saved: Saved) -> None:
         # Files have no arrays without a dimension.
         shaped = lambda i, leaf: jnp.asarray(saved.hub[f"{i:04d}"]).reshape(jnp.shape(leaf))
         kept = [shaped(i, leaf) for i, leaf in enumerate(leaves)]
-        sim.hub_state = jax.tree.unflatten(structure, kept)
+        sim.hub_state = put(sim.spec.mesh, jax.tree.unflatten(structure, kept))
         if sim.kinship is not None:
             sim.kinship.restore(sim, saved.hub)
         for ids, packed in saved.rows:

@@ -18,9 +18,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from numpy.typing import NDArray
 
 from coterie.core.errors import InvalidInput
+from coterie.engine.mesh import put_clients
 
 
 class RowFormat:
@@ -98,20 +100,21 @@ class DeviceStore(Store):
     kind = "device"
     blocks = True
 
-    def __init__(self, clients: int, initial: Any) -> None:
-        self.clients, self.format = clients, RowFormat(initial)
-        self.rows = jax.tree.map(lambda leaf: jnp.repeat(leaf[None], clients, axis=0), initial)
+    def __init__(self, clients: int, initial: Any, mesh: Mesh | None = None) -> None:
+        self.clients, self.format, self.mesh = clients, RowFormat(initial), mesh
+        repeated = lambda leaf: jnp.repeat(jnp.asarray(leaf)[None], clients, axis=0)
+        self.rows = put_clients(mesh, jax.tree.map(repeated, initial))
 
     def gather(self, ids: NDArray[Any]) -> Any:
         return jax.tree.map(lambda r: r[ids], self.rows)
 
     def scatter(self, ids: NDArray[Any], rows: Any) -> None:
-        self.rows = jax.tree.map(lambda r, v: r.at[ids].set(v), self.rows, rows)
+        new = jax.tree.map(lambda r, v: r.at[ids].set(v), self.rows, rows)
+        self.rows = put_clients(self.mesh, new)
 
     def load(self, ids: NDArray[Any], packed: NDArray[np.uint8]) -> None:
         if self.format.bytes and len(ids):
-            new = self.format.unpack(packed)
-            self.rows = jax.tree.map(lambda r, v: r.at[ids].set(v), self.rows, new)
+            self.scatter(ids, self.format.unpack(packed))
 
     def packed(self, ids: NDArray[Any]) -> NDArray[np.uint8]:
         return (
@@ -168,7 +171,9 @@ class HostStore(Store):
             self.load(np.asarray(ids), self.format.pack(rows))
 
 
-def make_store(kind: str, clients: int, initial: Any, path: Path | None = None) -> Store:
+def make_store(
+    kind: str, clients: int, initial: Any, path: Path | None = None, mesh: Mesh | None = None
+) -> Store:
     if kind == "device":
-        return DeviceStore(clients, initial)
+        return DeviceStore(clients, initial, mesh)
     return HostStore(clients, initial, kind, path)

@@ -71,6 +71,9 @@ class Training(Options):
     clients_at_once: int | None = option(
         None, "clients trained side by side, to bound memory; nothing: chosen", low=1
     )
+    devices: int | None = option(
+        None, "devices that clients are spread over; nothing: as many as pay", low=1
+    )
     eval_at_once: int = option(256, "clients evaluated side by side, to bound memory", low=1)
     held_out: int = option(
         0,
@@ -141,6 +144,7 @@ class TrainingOptions(TypedDict, total=False):
     precision: str
     store: str
     clients_at_once: int | None
+    devices: int | None
     eval_at_once: int
     held_out: int
     adapt_rounds: int

@@ -28,9 +28,9 @@ from coterie.methods.local import equal_compute
 from coterie.models.base import ModelSpec
 from coterie.runs.card_score import AllRows, TestRows, gain_facts, score_facts
 from coterie.runs.contender import Contender
+from coterie.runs.environment import environment
 from coterie.runs.experiment import Experiment
 from coterie.runs.records import ROWS
-from coterie.runs.run import environment
 
 CARD, TEXT = "card.json", "card.md"
 

@@ -7,8 +7,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import os
-import platform
 import shutil
 import signal
 import time
@@ -16,10 +14,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import jax
-import numpy as np
-
-from coterie.core import plugins
 from coterie.core.compilation import Compilations
 from coterie.core.errors import CoterieError, Diverged, InvalidInput
 from coterie.core.files import locked, make_folder, reading_tables, write_json, write_text
@@ -30,6 +24,7 @@ from coterie.data.outline import Outline
 from coterie.engine.simulate import Progress, Simulator, drive
 from coterie.runs import inputs, outlines
 from coterie.runs.checkpoint import Checkpoints
+from coterie.runs.environment import changed_since, environment
 from coterie.runs.experiment import Experiment
 from coterie.runs.records import ROWS, TABLES, Records, write_rows
 
@@ -53,28 +48,6 @@ class Finished:
     simulator: Simulator
     seconds: float
     compile_seconds: float
-
-
-def environment() -> dict[str, Any]:
-    """What the numbers were computed with."""
-    import jaxlib.version
-
-    import coterie
-
-    return {
-        "coterie": coterie.__version__,
-        "python": platform.python_version(),
-        "jax": jax.__version__,
-        "jaxlib": jaxlib.version.__version__,
-        "numpy": np.__version__,
-        "platform": platform.platform(),
-        "processor": platform.machine(),
-        "cores": (
-            len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        ),
-        "devices": [str(d) for d in jax.devices()],
-        "plugins": plugins.installed(),
-    }
 
 
 Known = tuple[Outline, Graph | GraphRule | None]
@@ -125,7 +98,7 @@ def start(
         write_text(folder / "config.toml", experiment.to_toml())
         inputs.note(folder, experiment)
         outlines.note(folder, experiment, simulator)
-        write_json(folder / "environment.json", environment())
+        write_json(folder / "environment.json", environment(simulator))
         if experiment.attack is not None:
             write_json(folder / "malicious.json", simulator.members[simulator.malicious].tolist())
         return _carry_on(experiment, folder, simulator, restore=False, progress=progress, say=say)
@@ -220,28 +193,12 @@ def resume(folder: Path, *, progress: Progress | None = None, say: Say = print) 
     with locked(folder):
         simulator = _simulator(experiment, folder)
         outlines.note(folder, experiment, simulator)  # folders of earlier versions have none
-        if changed := _changed_environment(folder):
+        if changed := changed_since(folder, simulator):
             say(
                 f"the run began with {changed}: it goes on, but its last bits may differ from an"
                 " undisturbed run."
             )
         return _carry_on(experiment, folder, simulator, restore=True, progress=progress, say=say)
-
-
-def _changed_environment(folder: Path) -> str:
-    """What of the environment that bits depend on is not as it was when the run began, in words;
-    empty if nothing is.
-    """
-    try:
-        then = json.loads((folder / "environment.json").read_text())
-    except (OSError, ValueError):
-        return ""
-    now = environment()
-    return ", ".join(
-        f"{key} {then.get(key)} (now {now[key]})"
-        for key in ("coterie", "jax", "jaxlib", "processor", "devices")
-        if then.get(key) != now[key]
-    )
 
 
 def _status(folder: Path) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from coterie.engine.exchange.base import (
     honest,
     integers,
 )
+from coterie.engine.mesh import everywhere
 from coterie.engine.setting import ClientState, Coupled, HubState, Log, Round, State, Who
 
 PULL_NUMBERS = 1 << 24
@@ -77,7 +78,8 @@ class Graph(Exchange):
     def mixed(self, now: Round, state: State, turns: Turn, who: Who) -> Closed:
         """The end of a round in which neighbours pull."""
         ids, messages, rows = who.ids, turns.message, turns.state
-        pool_ids, pool, finite = self.arriving(now, state, who, messages)
+        arrived = everywhere(now.spec.mesh, messages)
+        pool_ids, pool, finite = self.arriving(now, state, who, arrived)
         unsent = jnp.zeros(len(ids), bool)
         if finite is not None:
             unsent = ~finite[jnp.searchsorted(pool_ids, ids)]

@@ -23,6 +23,7 @@ from coterie.engine.exchange.base import (
     integers,
     zeros,
 )
+from coterie.engine.mesh import everywhere
 from coterie.engine.setting import ClientState, HubState, Log, Round, State, Who
 from coterie.methods.star import Cohort
 
@@ -100,7 +101,7 @@ class Star(Exchange):
     def close(
         self, now: Round, state: State, broadcast: Sent | None, turns: Turn, who: Who
     ) -> Closed:
-        sent, members = turns.message, who.members
+        sent, members = everywhere(now.spec.mesh, turns.message), who.members
         if who.senders is not None:
             sent = jax.tree.map(lambda m: m[who.senders], sent)
         data = now.setting.data

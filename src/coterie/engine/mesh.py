@@ -1,0 +1,170 @@
+"""Clients spread over devices: cores of a CPU, GPUs or TPUs.
+
+A mesh has one axis, the clients. What a client does by itself (local work, being pulled, being
+evaluated) is done for the clients of each device apart. What a hub or a neighbour reads is gathered
+first, in the order of clients, and is then the same on all devices: nothing is summed in another
+order than on one device. Without a mesh (None) all functions here work on one device.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from coterie.core.errors import InvalidInput
+from coterie.core.typing import PyTree
+
+AXIS = "clients"
+EVERYWHERE, SPREAD = PartitionSpec(), PartitionSpec(AXIS)
+WORK = 1.2e7
+"""Floating-point operations of a round below which one device is as quick as several
+(`bench/devices.py` measures it).
+"""
+ALIGNED = 64
+"""Bytes at which an array must begin for a CPU device to take it as it is."""
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def cores_as_devices() -> None:
+    """Make every core a device of JAX, unless the user has said how many there are to be, or JAX
+    has started already.
+    """
+    asked = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
+    if asked or getattr(jax.config, "jax_num_cpu_devices", 1) >= 0:
+        return
+    try:
+        jax.config.update("jax_num_cpu_devices", cores())
+    except RuntimeError:  # somebody has computed something: then there is one
+        return
+
+
+cores_as_devices()
+
+
+def devices_for(asked: int | None, clients: int, work: float) -> int:
+    """How many devices to spread the clients of a round over, whose local work takes about so many
+    operations: as many as asked for, or as many as pay.
+    """
+    there = jax.device_count()
+    if asked is not None:
+        if asked > there:
+            raise InvalidInput(
+                f"training.devices is {asked}, but there {'is' if there == 1 else 'are'} {there};"
+                " a CPU has as many as cores, or as JAX_NUM_CPU_DEVICES says before JAX starts."
+            )
+        return asked
+    if there == 1 or work < WORK:
+        return 1
+    return max(1, min(there, clients))
+
+
+def mesh_of(count: int) -> Mesh | None:
+    """A mesh of the first `count` devices; None for a single one."""
+    return Mesh(np.array(jax.devices()[:count]), (AXIS,)) if count > 1 else None
+
+
+def each_client(
+    mesh: Mesh | None,
+    one: Callable[..., PyTree],
+    common: PyTree,
+    *stacked: PyTree,
+    at_once: int | None = None,
+) -> PyTree:
+    """`one(common, client's own …)` for all clients, stacked: each device does its share, at most
+    `at_once` side by side. `common` is what all of them read.
+
+    A number of clients that cannot be shared out equally is filled up by repeating the last one.
+    """
+    work = partial(_share, one, at_once)
+    if mesh is None:
+        return work(common, *stacked)
+    count = len(jax.tree.leaves(stacked)[0])
+    lacking = -count % mesh.size
+    if lacking:
+        fill = lambda leaf: jnp.concatenate([leaf, jnp.repeat(leaf[-1:], lacking, axis=0)])
+        stacked = jax.tree.map(fill, stacked)
+    given = (EVERYWHERE, *(SPREAD for _ in stacked))
+    found = jax.shard_map(work, mesh=mesh, in_specs=given, out_specs=SPREAD, check_vma=False)(
+        common, *stacked
+    )
+    return jax.tree.map(lambda leaf: leaf[:count], found) if lacking else found
+
+
+def _share(one: Callable[..., PyTree], at_once: int | None, common: PyTree, *stacked: Any) -> Any:
+    """What one device does."""
+    count = len(jax.tree.leaves(stacked)[0])
+    if at_once is None or at_once >= count:
+        return jax.vmap(partial(one, common))(*stacked)
+    return lax.map(lambda own: one(common, *own), stacked, batch_size=at_once)
+
+
+def everywhere(mesh: Mesh | None, tree: PyTree) -> PyTree:
+    """Inside a program: the whole of these arrays on every device."""
+    if mesh is None:
+        return tree
+    whole = NamedSharding(mesh, EVERYWHERE)
+    return jax.tree.map(lambda leaf: lax.with_sharding_constraint(leaf, whole), tree)
+
+
+def spread(mesh: Mesh | None, tree: PyTree) -> PyTree:
+    """Inside a program: arrays over clients, each device its share, where shares are equal."""
+    if mesh is None:
+        return tree
+    place = lambda leaf: lax.with_sharding_constraint(leaf, _shares(mesh, leaf))
+    return jax.tree.map(place, tree)
+
+
+def _shares(mesh: Mesh, leaf: Any) -> NamedSharding:
+    equal = np.ndim(leaf) > 0 and np.shape(leaf)[0] % mesh.size == 0
+    return NamedSharding(mesh, SPREAD if equal else EVERYWHERE)
+
+
+def put(mesh: Mesh | None, tree: PyTree) -> PyTree:
+    """Arrays on every device, before a program is called."""
+    if mesh is None:
+        return tree
+    return jax.device_put(tree, NamedSharding(mesh, EVERYWHERE))
+
+
+def put_clients(mesh: Mesh | None, tree: PyTree) -> PyTree:
+    """Arrays over clients, each device its share where shares are equal."""
+    if mesh is None:
+        return tree
+    return jax.tree.map(lambda leaf: jax.device_put(leaf, _shares(mesh, leaf)), tree)
+
+
+def put_data(mesh: Mesh | None, array: Any) -> Any:
+    """A numpy array that nobody will change, on every device. All devices of a CPU read the same
+    memory.
+    """
+    if mesh is None:
+        return jnp.asarray(array)
+    if mesh.devices.flat[0].platform == "cpu":
+        array = aligned(array)
+    return jax.device_put(array, NamedSharding(mesh, EVERYWHERE), may_alias=True)
+
+
+def aligned(array: Any) -> Any:
+    """The array, or a copy of it that begins where a CPU device can take it as it is."""
+    array = np.ascontiguousarray(array)
+    if array.ctypes.data % ALIGNED == 0:
+        return array
+    room = np.empty(array.nbytes + ALIGNED, np.uint8)
+    first = -room.ctypes.data % ALIGNED
+    copy = room[first : first + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
