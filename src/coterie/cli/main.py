@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import os
 import sys
 from typing import Any, get_type_hints
 
 import typer
 from typer.main import get_command
 
-from coterie.cli import data, deploy, hub, keys, look, models, peer, train, tune
+from coterie.cli import data, deploy, hub, keys, look, models, peer, running, train, tune
 from coterie.cli.console import err, say
 from coterie.cli.notices import print_notices
+from coterie.core.crew import Lost
 from coterie.core.errors import CoterieError
 from coterie.core.program_cache import use_users_cache
 
@@ -29,8 +31,9 @@ app = typer.Typer(
     ),
 )
 app.command()(train.demo)
-app.command()(train.run)
-app.command()(train.resume)
+app.command()(running.run)
+app.command()(running.resume)
+app.command()(running.launch)
 app.command()(train.compare)
 app.command()(train.attack)
 app.command()(tune.tune)
@@ -79,6 +82,8 @@ def main() -> None:
             sys.exit(code)
     except CoterieError as error:
         err.print(f"coterie: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
+        if isinstance(error, Lost):  # what JAX does at the end would wait for the others
+            os._exit(error.exit_code)
         sys.exit(error.exit_code)
     except typer.Abort:
         sys.exit(130)

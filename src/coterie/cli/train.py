@@ -1,4 +1,4 @@
-"""`coterie run`, `resume`, `compare`, `attack` and `demo`."""
+"""`coterie compare`, `attack` and `demo`."""
 
 from __future__ import annotations
 
@@ -91,78 +91,6 @@ def _compare(
     tell(f"\n[b]{first}[/b]")
     tell(" ".join(rest))
     out.print(f"\nReport: {folder / 'report.html'}   Runs: {folder / 'runs'}", highlight=False)
-
-
-def run(
-    experiment: Annotated[
-        Path,
-        typer.Argument(
-            help=r"A TOML file with \[data], \[model], \[training], \[method] (and \[graph])."
-        ),
-    ],
-    folder: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="The run's folder (default: runs/<name of the file>)."),
-    ] = None,
-    data_dir: DataDir = None,
-    settings: Set = None,
-    imports: Import = None,
-    force: Force = False,
-) -> None:
-    """Run one method into a folder that can be killed, resumed and exported from.
-
-    The folder holds config.toml (resolved), environment.json, inputs.json (hashes of the data and
-    files it was made from), rounds.parquet, clients.parquet, ledger.parquet, timing.parquet and
-    checkpoints.
-    """
-    load_plugins(imports)
-    from coterie.cli.progress import bars
-    from coterie.data import warn_without_test
-    from coterie.runs import run as runs
-    from coterie.runs.settings import chosen_experiment
-
-    chosen = chosen_experiment(experiment, settings, data_dir=data_dir)
-    title = chosen.method.title
-    if warning := warn_without_test(chosen.federation()):
-        say(warning)
-    with bars(out) as begin:
-        finished = runs.start(
-            chosen,
-            folder or Path("runs") / experiment.stem,
-            force=force,
-            progress=begin(title, 0, 1),
-            say=say,
-        )
-    _finished(finished)
-
-
-def resume(
-    folder: Annotated[
-        Path, typer.Argument(help="The folder of a run that was killed or interrupted.")
-    ],
-    imports: Import = None,
-) -> None:
-    """Go on with a run; it ends bit for bit as if it had never been disturbed."""
-    load_plugins(imports)
-    from coterie.cli.progress import bars
-    from coterie.runs import run as runs
-
-    with bars(out) as begin:
-        finished = runs.resume(folder, progress=begin(folder.name, 0, 1), say=say)
-    _finished(finished)
-
-
-def _finished(finished: Any) -> None:
-    from coterie.core.files import reading_tables
-    from coterie.report.summary import run_table
-
-    with reading_tables(finished.folder, "run its config.toml again"):
-        out.print(run_table(finished.folder, finished.simulator.metric))
-    out.print(
-        f"{finished.folder} · {finished.seconds:.1f} s, of which {finished.compile_seconds:.1f} s"
-        " compiling",
-        highlight=False,
-    )
 
 
 def compare(

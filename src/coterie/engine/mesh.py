@@ -57,9 +57,11 @@ cores_as_devices()
 
 def devices_for(asked: int | None, clients: int, work: float) -> int:
     """How many devices to spread the clients of a round over, whose local work takes about so many
-    operations: as many as asked for, or as many as pay.
+    operations: as many as asked for, or as many as pay. Several processes use all they have.
     """
     there = jax.device_count()
+    if jax.process_count() > 1:
+        return there
     if asked is not None:
         if asked > there:
             raise InvalidInput(
@@ -145,6 +147,35 @@ def put_clients(mesh: Mesh | None, tree: PyTree) -> PyTree:
     if mesh is None:
         return tree
     return jax.tree.map(lambda leaf: jax.device_put(leaf, _shares(mesh, leaf)), tree)
+
+
+@partial(jax.jit, static_argnums=0)
+def _taken(mesh: Mesh, rows: PyTree, ids: Any) -> PyTree:
+    return everywhere(mesh, jax.tree.map(lambda leaf: leaf[ids], rows))
+
+
+def take(mesh: Mesh | None, rows: PyTree, ids: Any) -> PyTree:
+    """The states of some clients, from arrays over all of them; whole on every device."""
+    if mesh is None:
+        return jax.tree.map(lambda leaf: leaf[ids], rows)
+    return _taken(mesh, rows, ids)
+
+
+@partial(jax.jit, static_argnums=0)
+def _whole(mesh: Mesh, tree: PyTree) -> PyTree:
+    return everywhere(mesh, tree)
+
+
+def fetched(tree: PyTree) -> PyTree:
+    """Arrays on the host; what is spread over several processes is gathered first."""
+
+    def one(leaf: Any) -> Any:
+        if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
+            assert isinstance(leaf.sharding, NamedSharding)
+            leaf = _whole(leaf.sharding.mesh, leaf)
+        return np.asarray(leaf)
+
+    return jax.tree.map(one, tree)
 
 
 def put_data(mesh: Mesh | None, array: Any) -> Any:

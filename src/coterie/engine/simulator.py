@@ -20,6 +20,7 @@ from coterie.adversary import Attack
 from coterie.channel import PLAIN, Channel
 from coterie.channel.codec import size_of
 from coterie.channel.link import HEADER
+from coterie.core import crew
 from coterie.core.errors import Diverged
 from coterie.core.ledger import BroadcastAccount, Ledger
 from coterie.core.metrics import metric_of
@@ -217,7 +218,7 @@ class Simulator:
             if self.absent is not None:
                 rounds = 1
             fit = max(1, int(1.0 / self._seconds_per_round)) if self._seconds_per_round else 1
-            count, begun = min(rounds, BLOCK, fit), time.perf_counter()
+            count, begun = crew.agreed(min(rounds, BLOCK, fit)), time.perf_counter()
             logs = self._block(count)
             spent = (time.perf_counter() - begun) / count
             self._seconds_per_round = spent if self.t else 0.0  # the first call compiles

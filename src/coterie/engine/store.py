@@ -21,8 +21,9 @@ import numpy as np
 from jax.sharding import Mesh
 from numpy.typing import NDArray
 
+from coterie.core import crew
 from coterie.core.errors import InvalidInput
-from coterie.engine.mesh import put_clients
+from coterie.engine.mesh import fetched, put_clients, take
 
 
 class RowFormat:
@@ -41,7 +42,7 @@ class RowFormat:
 
     def pack(self, rows: Any) -> NDArray[np.uint8]:
         """Stacked states → (count, bytes)."""
-        leaves = [np.ascontiguousarray(np.asarray(leaf)) for leaf in jax.tree.leaves(rows)]
+        leaves = [np.ascontiguousarray(leaf) for leaf in jax.tree.leaves(fetched(rows))]
         if not leaves:
             return np.zeros((0, 0), np.uint8)
         return np.concatenate(
@@ -106,7 +107,7 @@ class DeviceStore(Store):
         self.rows = put_clients(mesh, jax.tree.map(repeated, initial))
 
     def gather(self, ids: NDArray[Any]) -> Any:
-        return jax.tree.map(lambda r: r[ids], self.rows)
+        return take(self.mesh, self.rows, ids)
 
     def scatter(self, ids: NDArray[Any], rows: Any) -> None:
         new = jax.tree.map(lambda r, v: r.at[ids].set(v), self.rows, rows)
@@ -118,14 +119,22 @@ class DeviceStore(Store):
 
     def packed(self, ids: NDArray[Any]) -> NDArray[np.uint8]:
         return (
-            self.format.pack(jax.tree.map(lambda r: np.asarray(r)[ids], self.rows))
+            self.format.pack(self._here(ids))
             if self.format.bytes
             else np.zeros((len(ids), 0), np.uint8)
         )
 
+    def _here(self, ids: NDArray[Any]) -> Any:
+        if self.mesh is None:
+            return jax.tree.map(lambda r: np.asarray(r)[ids], self.rows)
+        return self.gather(ids)
+
 
 class HostStore(Store):
-    """Rows in host memory (kind "host") or in a memory-mapped scratch file (kind "file")."""
+    """Rows in host memory (kind "host") or in a memory-mapped scratch file (kind "file").
+
+    Of several processes each keeps the rows of its own share of the clients.
+    """
 
     def __init__(
         self, clients: int, initial: Any, kind: str = "host", path: Path | None = None
@@ -156,14 +165,23 @@ class HostStore(Store):
 
     def packed(self, ids: NDArray[Any]) -> NDArray[np.uint8]:
         out = np.asarray(self.rows[ids])
+        if crew.count() > 1:
+            everybodys = crew.gathered(out)
+            out = everybodys[self.keeper[ids], np.arange(len(ids))]
         out[~self.touched[ids]] = self.default
         return out
+
+    @cached_property
+    def keeper(self) -> NDArray[np.int64]:
+        """The process that keeps each client's row."""
+        return np.arange(self.clients) * crew.count() // self.clients
 
     def gather(self, ids: NDArray[Any]) -> Any:
         return self.format.unpack(self.packed(np.asarray(ids)))
 
     def load(self, ids: NDArray[Any], packed: NDArray[np.uint8]) -> None:
-        self.rows[ids] = packed
+        mine = slice(None) if crew.count() == 1 else self.keeper[ids] == crew.index()
+        self.rows[ids[mine]] = packed[mine]
         self.touched[ids] = True
 
     def scatter(self, ids: NDArray[Any], rows: Any) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from coterie.core import crew
 from coterie.core.compilation import Compilations
 from coterie.core.errors import CoterieError, Diverged, InvalidInput
 from coterie.core.files import locked, make_folder, reading_tables, write_json, write_text
@@ -27,6 +28,7 @@ from coterie.runs.checkpoint import Checkpoints
 from coterie.runs.environment import changed_since, environment
 from coterie.runs.experiment import Experiment
 from coterie.runs.records import ROWS, TABLES, Records, write_rows
+from coterie.runs.together import own_folder
 
 SECONDS_BETWEEN_CHECKPOINTS = 10.0
 SHOWN = 40
@@ -90,6 +92,13 @@ def start(
 ) -> Finished:
     """Run an experiment with one method into a new folder."""
     experiment.refuse_several()
+    with own_folder(folder, resumed=False) as place:
+        return _start(experiment, place, force=force, progress=progress, say=say)
+
+
+def _start(
+    experiment: Experiment, folder: Path, *, force: bool, progress: Progress | None, say: Say
+) -> Finished:
     simulator = _simulator(experiment, folder)  # refuses before anything is written
     if force and (folder / "config.toml").is_file():
         discard(folder)
@@ -188,6 +197,11 @@ def resume(folder: Path, *, progress: Progress | None = None, say: Say = print) 
     """Go on with a run that was killed or interrupted; the end is bit for bit that of an
     undisturbed run.
     """
+    with own_folder(folder, resumed=True) as place:
+        return _resume(place, progress=progress, say=say)
+
+
+def _resume(folder: Path, *, progress: Progress | None, say: Say) -> Finished:
     experiment = read_experiment(folder)
     inputs.refuse_changed(folder, experiment, "start a new run")
     with locked(folder):
@@ -250,7 +264,7 @@ def stop_requests() -> Iterator[Callable[[], bool]]:
     with contextlib.suppress(ValueError):  # not in the main thread: nobody to press Ctrl-C
         previous = {s: signal.signal(s, ask) for s in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield lambda: asked
+        yield lambda: bool(crew.agreed(asked))
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
@@ -290,12 +304,13 @@ def _carry_on(
         checkpoints.write(simulator)
         last, saved = time.perf_counter(), simulator.t
 
-    with Compilations() as compilations, stop_requests() as stop_asked:
+    remedy = f"go on with: coterie resume {folder}, with as many processes as you like."
+    with Compilations() as compilations, stop_requests() as stop_asked, crew.watching(remedy):
 
         def watch(sim: Simulator, snapshot: Any) -> None:
             if progress:
                 progress(sim, snapshot)
-            if snapshot is None and stop_asked() and sim.t % sim.training.eval_every:
+            if snapshot is None and sim.t % sim.training.eval_every and stop_asked():
                 save()
                 _interrupted(folder, sim)
 
@@ -307,9 +322,10 @@ def _carry_on(
                     if every
                     else time.perf_counter() - last > SECONDS_BETWEEN_CHECKPOINTS
                 )
-                if due or stop_asked() or over():
+                stop = stop_asked()
+                if crew.agreed(due) or stop or over():
                     save()
-                if stop_asked() and not over():
+                if stop and not over():
                     _interrupted(folder, simulator)
         except Diverged as error:
             records.write(simulator.t)

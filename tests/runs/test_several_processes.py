@@ -1,0 +1,121 @@
+"""One run by several processes on this machine: it ends with the models of a run by one, and a
+process that is killed stops it with a sentence.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from coterie.runs.run import load
+
+EXPERIMENT = """
+name = "several"
+[data]
+name = "synthetic"
+clients = 7
+mean_size = 40
+[graph]
+kind = "ring"
+[training]
+rounds = {rounds}
+eval_every = 5
+checkpoint_every = 5
+fraction = 0.6
+precision = "float64"
+store = "{store}"
+[method]
+name = "fedu"
+local_steps = {steps}
+"""
+
+
+def coterie(*arguments: Any, **more: Any) -> subprocess.Popen[str]:
+    env = {k: v for k, v in os.environ.items() if k != "JAX_NUM_CPU_DEVICES"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "coterie", *map(str, arguments)],
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        **more,
+    )
+
+
+def done(*arguments: Any, code: int = 0) -> str:
+    process = coterie(*arguments)
+    said, _ = process.communicate(timeout=500)
+    assert process.returncode == code, said
+    return said
+
+
+def experiment(folder: Path, *, rounds: int, store: str, steps: int = 3) -> Path:
+    path = folder / "several.toml"
+    path.write_text(EXPERIMENT.format(rounds=rounds, store=store, steps=steps))
+    return path
+
+
+def models(folder: Path) -> Any:
+    _, simulator, _ = load(folder)
+    return np.concatenate([leaf.reshape(7, -1) for leaf in simulator.all_models().leaves], 1)
+
+
+@pytest.mark.parametrize("store", ["host", pytest.param("device", marks=pytest.mark.slow)])
+def test_two_processes_end_with_the_models_of_one(store: str, tmp_path: Path) -> None:
+    toml = experiment(tmp_path, rounds=5, store=store)
+    done("run", toml, "-o", tmp_path / "one", "-s", "training.devices=1")
+    said = done("launch", toml, "-o", tmp_path / "two", "--processes", 2)
+    assert said.count("by samples") == 1, "one process prints"
+    np.testing.assert_allclose(
+        models(tmp_path / "one"), models(tmp_path / "two"), rtol=1e-10, atol=1e-12
+    )
+    files = lambda run: {p.name for p in (tmp_path / run).iterdir()} - {".lock"}
+    assert files("one") == files("two")
+
+
+@pytest.mark.slow
+def test_a_killed_process_stops_the_run_and_three_go_on(tmp_path: Path) -> None:
+    toml = experiment(tmp_path, rounds=400, store="device", steps=200)
+    done("run", toml, "-o", tmp_path / "one", "-s", "training.devices=1")
+    run = tmp_path / "killed"
+    process = coterie("launch", toml, "-o", run, "--processes", 2)
+    until = time.monotonic() + 300
+    while not (run / "checkpoints" / "00000010.json").exists():
+        assert time.monotonic() < until
+        assert process.poll() is None, process.communicate()[0]
+        time.sleep(0.02)
+    listed = subprocess.run(
+        ["pgrep", "-f", f"{run}.*--process 1 "], capture_output=True, text=True, check=True
+    )
+    os.kill(int(listed.stdout.split()[0]), signal.SIGKILL)
+    said, _ = process.communicate(timeout=120)
+    assert process.returncode == 2, said
+    assert re.search(r"process 1 of 2 is gone|another of the 2 processes of this run is gone", said)
+    assert "go on with: coterie" in said
+    assert "Traceback" not in said
+    done("launch", run, "--processes", 3)
+    np.testing.assert_allclose(models(tmp_path / "one"), models(run), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (("--processes", 2, "--process", 2), r"--process is 2, but must be from 0 to 1\."),
+        (("--processes", 0), r"--processes is 0, but must be at least 1\."),
+        (("--processes", 2, "--coordinator", "here"), r"must be host:port"),
+    ],
+)
+def test_what_cannot_be(given: tuple[Any, ...], sentence: str, tmp_path: Path) -> None:
+    toml = experiment(tmp_path, rounds=1, store="device")
+    said = done("run", toml, "-o", tmp_path / "never", *given, code=2)
+    assert re.search(sentence, " ".join(said.split())), said
+    assert not (tmp_path / "never").exists()
