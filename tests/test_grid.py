@@ -24,7 +24,7 @@ from coterie.runs.attack import attack_into
 from coterie.runs.compare import compare_into
 from coterie.runs.experiment import Experiment
 from coterie.runs.export import export
-from coterie.runs.grid import Board, Crew, Planned, _shares_of_cores
+from coterie.runs.grid import Board, Planned, Workers, _shares_of_cores
 
 quiet = lambda sentence: None
 FEDU = {"name": "fedu", "local_steps": 2}
@@ -143,7 +143,7 @@ def test_a_process_keeps_to_a_family_and_helps_others_at_the_end(tmp_path: Path)
         for family, count in (("a", 4), ("b", 1))
         for i in range(count)
     ]
-    crew = Crew(2, plan, len(plan), None, quiet)
+    crew = Workers(2, plan, len(plan), None, quiet)
     given = [planned.label for slot in (0, 1, 1, 0, 1) if (planned := crew._next(slot))]
     assert given == ["a0", "b0", "a3", "a1", "a2"]
     assert crew._next(0) is None

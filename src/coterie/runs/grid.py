@@ -33,6 +33,7 @@ from coterie.runs import inputs
 from coterie.runs import run as runs
 from coterie.runs.experiment import Experiment
 from coterie.runs.outcomes import read_outcome
+from coterie.runs.warm import Warming
 
 Begin = Callable[[str, int, int], Progress | None]
 """Called before each run with its label, its number and how many there are; may give a progress
@@ -172,7 +173,7 @@ def run_all(
             if planned.ended:
                 runs.drop_models(planned.folder)
     if jobs > 1 and len(todo) > 1:
-        Crew(
+        Workers(
             min(jobs, len(todo)),
             todo,
             len(plan),
@@ -181,16 +182,21 @@ def run_all(
             keep_models,
         ).work()
         return [planned.outcome() for planned in plan]
-    outcomes = []
-    for number, planned in enumerate(plan):
-        planned.run(begin(planned.label, number, len(plan)) if begin else None, say)
-        if not keep_models:
-            runs.drop_models(planned.folder)
-        outcomes.append(planned.outcome())
+    outcomes, warming = [], Warming(todo)
+    try:
+        for number, planned in enumerate(plan):
+            progress = begin(planned.label, number, len(plan)) if begin else None
+            warming.wait_for(planned)
+            planned.run(progress, say)
+            if not keep_models:
+                runs.drop_models(planned.folder)
+            outcomes.append(planned.outcome())
+    finally:
+        warming.close()
     return outcomes
 
 
-class Crew:
+class Workers:
     """Processes that work through a plan.
 
     They read runs from their standard input and tell how it goes, a line of JSON each.

@@ -25,7 +25,7 @@ from coterie.runs import inputs
 from coterie.runs import run as runs
 from coterie.runs.contender import Contender
 from coterie.runs.experiment import Experiment
-from coterie.runs.grid import Board, Crew
+from coterie.runs.grid import Board, Workers
 from coterie.runs.tuning.batch import TuningProblem
 from coterie.runs.tuning.study import Tuned, TuningSettings, optuna, tune_one
 from coterie.runs.tuning.tune import Clock, TuningRequest, asked_experiment, tuning_seeds
@@ -188,7 +188,7 @@ def _tune_all(workshop: Workshop, jobs: int, board: Board | None, say: runs.Say)
         seconds = None if minutes is None else 60 * minutes / turns
         config = workshop.experiment.to_toml()
         plan = [PlannedTuning(asked.labels[i], workshop.folder, config, i, seconds) for i in todo]
-        Crew(crew, plan, len(asked.contenders), board, say).work()
+        Workers(crew, plan, len(asked.contenders), board, say).work()
         return
     clock = Clock(minutes, len(todo), 1)
     for number, i in enumerate(todo):
