@@ -21,7 +21,8 @@ from coterie.deploy.messages import Rejected
 from coterie.deploy.peer import Peer
 from coterie.deploy.plan import Plan
 from coterie.deploy.worker import Worker
-from tests.support.peering import flats, in_order, one_round, simulated
+from tests.support.bills import in_order
+from tests.support.peering import flats, one_round, simulated
 from tests.support.peering import make_plan as ring_plan
 
 KIN = {
