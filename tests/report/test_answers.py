@@ -147,7 +147,13 @@ def test_a_local_that_diverges_is_said_to_have_diverged(ragged: Federation) -> N
     fedu = outcome(coterie.FedU(), [0.5] * 5)
     labelled = [("Local", Contender(local.method)), ("FedU", Contender(fedu.method))]
     comparison = _assemble(
-        "hand-made", ragged, labelled, [0, 0], [[local], [fedu]], metric=ACCURACY
+        "hand-made",
+        ragged,
+        labelled,
+        [0, 0],
+        [[local], [fedu]],
+        metric=ACCURACY,
+        graph_of=lambda c: "complete",
     )
     answer = str(comparison.answer())
     assert "No federated method" not in answer

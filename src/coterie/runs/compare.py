@@ -5,7 +5,7 @@ Local at equal gradient steps beside them.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Unpack
 
@@ -41,7 +41,7 @@ from coterie.runs import run as runs
 from coterie.runs.contender import Contender
 from coterie.runs.experiment import PROTOCOLS, Experiment
 from coterie.runs.grid import Begin, Planned, run_all
-from coterie.runs.labels import distinct, label_of, local_label
+from coterie.runs.labels import distinct, graph_text, label_of, local_label
 
 
 def with_locals(
@@ -110,14 +110,25 @@ def _assemble(
     *,
     metric: Metric,
     protocol: str = "standard",
-    graphs: tuple[str, ...] = (),
+    graph_of: Callable[[Contender], str],
 ) -> Comparison:
+    """`graph_of` names the graph of a method that has one."""
     entries = []
-    for (label, _), outcomes, p in zip(labelled, table, partner, strict=True):
+    for (label, c), outcomes, p in zip(labelled, table, partner, strict=True):
         why = None if p is None else next((o.collapsed for o in table[p] if o.collapsed), None)
         local = None if p is None or why else table[p]
-        entries.append(Entry(label, outcomes, local, why))
-    return Comparison(title, federation, entries, metric, protocol=protocol, graphs=graphs)
+        graph = graph_of(c) if c.method.couples else None
+        entries.append(Entry(label, outcomes, local, why, graph=graph))
+    return Comparison(title, federation, entries, metric, protocol=protocol)
+
+
+def named_graph(contender: Contender, graph: Graph | GraphRule | None) -> str:
+    """The graph of a method in memory: its own, or else the one that is given for all."""
+    if contender.graph is not None:
+        return graph_text(contender.graph)
+    if isinstance(graph, GraphRule):
+        return f"learn: {graph.name}"
+    return "complete" if graph is None else graph.name
 
 
 def compare(
@@ -186,7 +197,7 @@ def compare(
         table,
         metric=decides,
         protocol=protocol,
-        graphs=("" if graph is None else graph.name, *(c.graph.kind for c in chosen if c.graph)),
+        graph_of=lambda c: named_graph(c, graph),
     )
 
 
@@ -294,11 +305,7 @@ def train_all(
         table,
         metric=metric_of(experiment.training.metric, federation.task),
         protocol=experiment.protocol,
-        graphs=tuple(
-            dict.fromkeys(
-                experiment.graph_of(c).kind for c in experiment.contenders if c.method.couples
-            )
-        ),
+        graph_of=lambda c: graph_text(experiment.graph_of(c)),
     )
 
 
