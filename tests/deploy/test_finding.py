@@ -240,7 +240,7 @@ def test_nonsense_is_rejected_and_changes_nothing(tmp_path: Path) -> None:
     [
         ({"clients": 7}, "give the list of their names"),
         ({"rule": {"gossip": 0}}, "has no hub that could hear"),
-        ({"rule": {"every": 3}}, "it must be 0"),
+        ({"rule": {"every": 3}}, r"kin\.every is 3, but peers find their kin once: it must be 0\."),
         ({"rule": {"ties": "either"}}, "ties must be"),
     ],
 )

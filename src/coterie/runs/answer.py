@@ -34,11 +34,19 @@ from coterie.report.findings import Findings, ReferenceRow
 from coterie.report.outcome import Outcome
 from coterie.report.significance import Tested
 from coterie.runs import whatif
-from coterie.runs.compare import Doing, check_wishes, named_graph, train_all, write_report
+from coterie.runs.compare import (
+    Doing,
+    assemble,
+    check_wishes,
+    named_graph,
+    train_all,
+    with_locals,
+    write_report,
+)
 from coterie.runs.contender import Contender
 from coterie.runs.experiment import Experiment
 from coterie.runs.labels import label_of
-from coterie.runs.presets import COMPARED, over_graphs, own_batch, own_options
+from coterie.runs.presets import COMPARED, own_batch, own_tables
 from coterie.runs.references import references
 from coterie.runs.tuning.folder import tune_into
 from coterie.runs.tuning.options import Tuning
@@ -83,9 +91,7 @@ def answer_into(
     alone, experiment = None, experiment.with_(tune=None)
     if tuned:
         experiment = experiment.with_(contenders=tuple(t.contender for t in tuned))
-        method = next(t.method for t in tuned if isinstance(t.method, Local))
-        assert isinstance(method, Local)
-        alone = method
+        alone = _plain_local([t.contender for t in tuned])
     comparison = train_all(experiment, folder, doing, alone)
     entries = _validated(comparison.entries, tuned)
     comparison = dataclasses.replace(comparison, entries=entries, minimum=FEWEST_ROWS, prior=PRIOR)
@@ -117,12 +123,13 @@ def answer(
     federation = as_federation(federation)
     given = {"rounds": 60, "batch_size": own_batch(federation), **training}
     given = judged_by(metric, {"eval_every": given["rounds"], **given})
-    options = own_options(federation, model)
-    names = [n for n in as_list("methods", methods, '["fedu"]') if n != "local"]
-    tables = [{"name": n, **options.get(n, {})} for n in ["local", *names]]
-    if graph is None:
-        tables = over_graphs(tables, federation, Training.from_config(given))
-    chosen = [Contender.from_config(table) for table in tables]
+    names = ["local", *as_list("methods", methods, '["fedu"]')]
+    chosen = [
+        Contender.from_config(table)
+        for table in own_tables(
+            names, federation, model, Training.from_config(given), graph is None
+        )
+    ]
     tuned: list[Tuned] = []
     if minutes:
         folds: dict[str, Any] = {"folds": FOLDS} if len(federation.validation) < FEW else {}
@@ -137,8 +144,10 @@ def answer(
             **folds,
         )
         chosen = [t.contender for t in tuned]
+    everybody = Training.from_config(given).cohort_size(federation) == federation.clients
+    labelled, partner = with_locals(chosen, everybody, _plain_local(chosen))
     rows = []
-    for method, channel, own in chosen:
+    for _, (method, channel, own) in labelled:
         near = graph if own is None else own.build(federation)
         results = simulate_many(
             [method],
@@ -151,21 +160,21 @@ def answer(
             **given,
         )
         rows.append([Outcome.from_result(r) for r in results])
-    alone = rows[0]
-    why = next((o.collapsed for o in alone if o.collapsed), None)
-    entries = []
-    for c, found in zip(chosen, rows, strict=True):
-        near_by = named_graph(c, graph) if c.method.couples else None
-        label = label_of(c, chosen)
-        entries.append(Entry(label, found, None if why else alone, why, graph=near_by))
-    return Comparison(
+    comparison = assemble(
         federation.name,
         federation,
-        _validated(entries, tuned),
-        metric_of(given.get("metric"), federation.task),
-        minimum=FEWEST_ROWS,
-        prior=PRIOR,
+        labelled,
+        partner,
+        rows,
+        metric=metric_of(given.get("metric"), federation.task),
+        graph_of=lambda c: named_graph(c, graph),
     )
+    entries = _validated(comparison.entries, tuned)
+    return dataclasses.replace(comparison, entries=entries, minimum=FEWEST_ROWS, prior=PRIOR)
+
+
+def _plain_local(contenders: Sequence[Contender]) -> Local:
+    return next(c.method for c in contenders if type(c.method) is Local)
 
 
 def _tuned(experiment: Experiment, folder: Path, doing: Doing, minutes: float) -> list[Tuned]:

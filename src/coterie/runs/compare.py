@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Unpack
 
+import numpy as np
+
 from coterie.channel import Channel
 from coterie.core.errors import InvalidInput, unknown
 from coterie.core.files import make_folder, write_json, write_text
@@ -52,15 +54,18 @@ def with_locals(
 
     A Local that the user asked for serves those whose work it equals. With `everybody` in every
     cohort it does not matter who trains. Centralised training has no Local of its own kind to stand
-    beside, but is compared with that of the first method. With `alone`, that Local is the only one
-    and stands beside all.
+    beside, but is compared with that of the first method. With `alone`, that Local stands beside
+    all. A method whose clients have more than a model has a Local with that too (`Method.alone`);
+    where there is one already and `alone` is given, that one.
     """
     locals_: list[Local] = []
     partner: list[int | None] = []
 
     def index_of(local: Local) -> int:
         local = local.replace(trains="sampled") if everybody else local
-        local = Local.from_config(local.to_config())  # options without effect tell nothing apart
+        local = type(local).from_config(
+            local.to_config()
+        )  # options without effect tell nothing apart
         if local not in locals_:
             locals_.append(local)
         return locals_.index(local)
@@ -77,9 +82,13 @@ def with_locals(
     for c in others:
         equal = equal_compute(c.method) if alone is None else alone
         partner.append(None if exchange_of(c.method).pooled else index_of(equal))
-    partner = [0 if p is None and locals_ else p for p in partner]
+        more = c.method.alone(equal)
+        if alone is None or not any(type(m) is type(more) for m in locals_):
+            index_of(more)
+    first = next((i for i, m in enumerate(locals_) if type(m) is Local), None)
+    partner = [first if p is None else p for p in partner]
     labelled: list[tuple[str, Contender]] = [
-        (local_label(m, len(locals_) > 1), Contender(m)) for m in locals_
+        (local_label(m, locals_), Contender(m)) for m in locals_
     ]
     labelled += [(label_of(c, others), c) for c in others]
     labels = distinct([label for label, _ in labelled], " ({})")
@@ -101,7 +110,7 @@ def _needs_test_data(federation: Federation) -> None:
         )
 
 
-def _assemble(
+def assemble(
     title: str,
     federation: Federation,
     labelled: list[tuple[str, Contender]],
@@ -115,11 +124,28 @@ def _assemble(
     """`graph_of` names the graph of a method that has one."""
     entries = []
     for (label, c), outcomes, p in zip(labelled, table, partner, strict=True):
+        p = p if p is None else _rival(c.method, p, labelled, table)
         why = None if p is None else next((o.collapsed for o in table[p] if o.collapsed), None)
         local = None if p is None or why else table[p]
         graph = graph_of(c) if c.method.couples else None
         entries.append(Entry(label, outcomes, local, why, graph=graph))
     return Comparison(title, federation, entries, metric, protocol=protocol)
+
+
+def _rival(
+    method: Method, local: int, labelled: list[tuple[str, Contender]], table: list[list[Outcome]]
+) -> int:
+    """The index of the Local that a method is measured against: its own, or a better one with all
+    that its clients have besides each other; on validation data, or without it on test data.
+    """
+    more = type(method.alone(Local()))
+    if isinstance(method, Local) or more is Local:
+        return local
+    rivals = [local, *(i for i, (_, c) in enumerate(labelled) if type(c.method) is more)]
+    rivals = [i for i in rivals if not any(o.collapsed for o in table[i])]
+    validated = all(o.validation is not None for i in rivals for o in table[i])
+    score = lambda o: o.validation if validated else np.nanmean(o.last())
+    return max(rivals, key=lambda i: np.mean([score(o) for o in table[i]]), default=local)
 
 
 def named_graph(contender: Contender, graph: Graph | GraphRule | None) -> str:
@@ -189,7 +215,7 @@ def compare(
             )
             outcomes.append(Outcome.from_result(result))
         table.append(outcomes)
-    return _assemble(
+    return assemble(
         federation.name,
         federation,
         labelled,
@@ -297,7 +323,7 @@ def train_all(
         force=doing.force,
     )
     table = [outcomes[i : i + len(seeds)] for i in range(0, len(plan), len(seeds))]
-    return _assemble(
+    return assemble(
         experiment.name,
         federation,
         labelled,

@@ -29,12 +29,13 @@ def distinct(names: Sequence[str], suffix: str) -> list[str]:
     return out
 
 
-def local_label(m: Local, several: bool) -> str:
-    if not several:
-        return "Local"
+def local_label(m: Local, all_: Sequence[Local]) -> str:
+    """`Local`; with its gradient work where there are several of its kind."""
+    if sum(type(o) is type(m) for o in all_) < 2:
+        return m.title
     amount = f"{m.local_epochs} epochs" if m.local_epochs else f"{m.local_steps} steps"
     rate = f"{m.lr:g}" if isinstance(m.lr, float) else _text(schedule.to_config(m.lr))
-    return f"Local ({amount}, lr {rate}, {m.trains})"
+    return f"{m.title} ({amount}, lr {rate}, {m.trains})"
 
 
 def _text(value: Any) -> str:

@@ -13,7 +13,8 @@ import numpy as np
 from coterie.core.errors import InvalidInput, listed, notice, unknown
 from coterie.data.federation import Federation
 from coterie.engine.training import Training
-from coterie.methods.base import METHODS
+from coterie.methods.base import METHODS, get_method
+from coterie.methods.local import Local
 from coterie.models.base import Model, ModelSpec
 from coterie.models.build import build_model
 from coterie.runs.experiment import Experiment
@@ -118,9 +119,9 @@ def with_methods(config: dict[str, Any], methods: Sequence[str] | None = None) -
         tables = [dict(m) if isinstance(m, dict) else {"name": m} for m in given]
     else:
         names = [single] if single is not None else list(methods or COMPARED)
-        tables = [{"name": m, **defaults.get(m, {})} for m in names]
-        if "graph" not in config and "graph" not in given.get("fedu", {}):
-            tables = over_graphs(tables, experiment.federation(), experiment.training)
+        free = "graph" not in config and "graph" not in given.get("fedu", {})
+        federation, training = experiment.federation(), experiment.training
+        tables = own_tables(names, federation, experiment.model, training, free)
         _set_some(tables, given)
     _set_all(tables, common)
     distinct = [m for i, m in enumerate(tables) if m not in tables[:i]]
@@ -192,6 +193,24 @@ def own_options(federation: Federation, model: Model | ModelSpec | str) -> dict[
         "graph-proj": {"eta": eta, "dsub": dsub},
     }
     return {name: {**suited.get(name, {}), **penalty} for name in METHODS}
+
+
+def own_tables(
+    names: Sequence[str],
+    federation: Federation,
+    model: Model | ModelSpec | str,
+    training: Training,
+    free: bool,
+) -> list[dict[str, Any]]:
+    """The methods on somebody's own data; with the Local that has all that a method's clients have
+    besides each other (`Method.alone`); and where the graph is `free`, over two of them.
+    """
+    known = [get_method(n) for n in names if n in METHODS]
+    more = [m.alone(Local()).name for m in known if not isinstance(m, Local)]
+    wanted = dict.fromkeys([*names, *(n for n in more if n != "local")])
+    options = own_options(federation, model)
+    tables = [{"name": name, **options.get(name, {})} for name in wanted]
+    return over_graphs(tables, federation, training) if free else tables
 
 
 def over_graphs(
