@@ -38,14 +38,15 @@ more edges than a learnt one.
 
 def demo_experiment(rounds: int = 60, seeds: Iterable[int] = (0,)) -> Experiment:
     """20 clients with 2–3 digits each and few samples; every method takes 20 gradient steps per
-    client and round.
+    client and round. Who is like whom nobody knows: the graph is learnt.
     """
+    kin = {"name": "kin", "neighbours": 5, "after": max(1, min(ALONE, rounds // 4))}
     return Experiment.from_config(
         {
             "name": "digits, 20 clients with 2–3 labels",
             "data": {"name": "digits", "clients": 20, "validation": 0.1, "test": 0.5},
             "model": "mlr",
-            "graph": {"kind": "similar"},
+            "graph": {"kind": "learn", "rule": kin},
             "training": {"rounds": rounds, "eval_every": 5, "batch_size": 20},
             "seeds": list(seeds),
             "methods": [
