@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         FedU,
         Global,
         GraphProj,
+        KNNLocal,
         KNNPer,
         LGFedAvg,
         Local,
@@ -73,8 +74,8 @@ __version__ = "0.1.0"
 _WHERE = {
     "coterie.methods": (
         "AFL APFL APPLE CFL IFCA L2GD METHODS RSA Dada SFL DFedU Ditto FedALA FedAMP FedAvg"
-        " FedBABU FedBN FedEM FedFomo FedPer FedProx FedRep FedU Global GraphProj KNNPer LGFedAvg"
-        " Local LpProj LpProj1 LpProj2 Method Mocha PerFedAvg PFedGraph PFedMe Scaffold"
+        " FedBABU FedBN FedEM FedFomo FedPer FedProx FedRep FedU Global GraphProj KNNLocal KNNPer"
+        " LGFedAvg Local LpProj LpProj1 LpProj2 Method Mocha PerFedAvg PFedGraph PFedMe Scaffold"
         " equal_compute get_method"
     ),
     "coterie.runs.answer": "answer",
@@ -175,6 +176,7 @@ __all__ = [
     "InvalidInput",
     "InverseSqrt",
     "InverseTime",
+    "KNNLocal",
     "KNNPer",
     "LGFedAvg",
     "Linear",

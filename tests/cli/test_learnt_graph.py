@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+import tomli_w
 
 from tests.cli.conftest import Cli
+from tests.support.peering import NAMES, little, make_plan
 
 CONFIG = """
 name = "learnt"
@@ -58,6 +61,33 @@ def test_wrong_rules_are_one_sentence(cli: Cli, config: Path, tmp_path: Path) ->
         assert wanted in err
         assert "Traceback" not in err
         assert not (tmp_path / "no").exists()
+
+
+@pytest.mark.parametrize(
+    ("rule", "sentence"),
+    [
+        (
+            {"name": "kin", "ties": "both", "gossip": 2, "every": 3},
+            "kin.every is 3, but peers find their kin once: it must be 0.",
+        ),
+        ({"name": "greedy"}, "the rule 'greedy' tries others' models, which real federations do"),
+    ],
+)
+def test_rules_that_peers_cannot_follow_are_one_sentence(
+    cli: Cli, tmp_path: Path, rule: dict[str, Any], sentence: str
+) -> None:
+    plan = make_plan(little(), "dfedu").with_(clients=NAMES).to_config()
+    plan["graph"] = {"kind": "learn", "rule": rule}
+    (tmp_path / "plan.toml").write_text(tomli_w.dumps(plan))
+    (tmp_path / "peer.toml").write_text(
+        'plan = "plan.toml"\nname = "p0"\nfolder = "state"\nlisten = "tcp/127.0.0.1:1"\n'
+        '[data]\npath = "own.npz"\n'
+    )
+    code, _, err = cli("peer", "--config", "peer.toml")
+    assert code == 2, err
+    assert sentence in " ".join(err.split())
+    assert "Traceback" not in err
+    assert not (tmp_path / "state").exists()
 
 
 def test_oracles_are_called_so(cli: Cli, config: Path, tmp_path: Path) -> None:

@@ -21,7 +21,8 @@ from coterie.deploy.messages import Rejected
 from coterie.deploy.peer import Peer
 from coterie.deploy.plan import Plan
 from coterie.deploy.worker import Worker
-from tests.support.peering import flats, in_order, one_round, simulated
+from tests.support.bills import in_order
+from tests.support.peering import flats, one_round, simulated
 from tests.support.peering import make_plan as ring_plan
 
 KIN = {
@@ -239,7 +240,7 @@ def test_nonsense_is_rejected_and_changes_nothing(tmp_path: Path) -> None:
     [
         ({"clients": 7}, "give the list of their names"),
         ({"rule": {"gossip": 0}}, "has no hub that could hear"),
-        ({"rule": {"every": 3}}, "it must be 0"),
+        ({"rule": {"every": 3}}, r"kin\.every is 3, but peers find their kin once: it must be 0\."),
         ({"rule": {"ties": "either"}}, "ties must be"),
     ],
 )

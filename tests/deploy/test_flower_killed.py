@@ -49,11 +49,17 @@ def test_a_short_run_ends_as_the_simulator_does(lab: Callable[..., Lab], fed: Fe
 
 @pytest.mark.slow
 def test_a_graph_that_is_learnt(lab: Callable[..., Lab], fed: Federation) -> None:
-    """With a client that is killed while it trains alone."""
+    """With a client that is killed when it is asked for its first sketch, before which it trains
+    alone.
+    """
     rule = {"name": "kin", "neighbours": 1, "after": 3, "every": 2}
     plan = make_plan(fed, "fedu", rounds=6).with_(graph={"kind": "learn", "rule": rule})
     l = lab(plan)
-    started(l, plan, rounds=1)
+    l.up()
+    l.join()
+    l.run(plan)
+    wait_for(lambda: l.asks(plan) or l.processes["run"].poll() is not None, 500)
+    assert not l.round(plan), "the sketches are there already"
     os.killpg(l.processes["ward-b"].pid, signal.SIGKILL)
     l.join("ward-b")
     assert l.finish() == 0, l.said("run") + l.said("up")

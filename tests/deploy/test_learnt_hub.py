@@ -187,6 +187,8 @@ def test_who_has_a_graph_is_not_asked_for_a_sketch(fed: Federation, tmp_path: Pa
         ("fedu", {}, {"weight": 2.0}, {}, "'weight' is unknown"),
         ("fedu", {}, {"rule": {"name": "kin", "ties": "both", "gossip": 3}}, {}, "fedu has a hub"),
         ("fedu", {"neighbours": "all"}, {}, {"cohort": 2}, "have trained alone"),
+        ("fedu", {}, {"rule": "gain"}, {}, "'gain' tries others' models, which real federations"),
+        ("fedu", {}, {"rule": "greedy"}, {}, "'greedy' tries others' models"),
     ],
 )
 def test_plans_that_cannot_be_are_refused(

@@ -15,6 +15,7 @@ import pytest
 from coterie.core.errors import InvalidInput
 from coterie.data.federation import Federation
 from coterie.deploy.zenoh.peer import GaveUp
+from tests.support.bills import in_order
 from tests.support.peer_world import World
 from tests.support.peering import (
     EDGES,
@@ -22,7 +23,6 @@ from tests.support.peering import (
     NAMES,
     everyone,
     flats,
-    in_order,
     little,
     make_plan,
     one_round,

@@ -15,6 +15,7 @@ from coterie.channel import PLAIN, Channel, get_channel
 from coterie.core.errors import InvalidInput
 from coterie.deploy.plan import Plan
 from tests.support import peering
+from tests.support.bills import in_order
 from tests.support.room import CLIENTS, Room, assert_same, make_plan
 
 DELTA = get_channel("delta", {"share": 0.1})
@@ -109,6 +110,4 @@ def test_peers_talk_rarely(tmp_path: Path) -> None:
         expected = simulator.models(k)["personal"].flat()
         np.testing.assert_allclose(peer.models()["personal"].flat(), expected, rtol=1e-6)
     bills = np.concatenate([peer.ledger.rows() for peer in peers.values()])
-    np.testing.assert_array_equal(
-        peering.in_order(bills), peering.in_order(simulator.ledger.rows())
-    )
+    np.testing.assert_array_equal(in_order(bills), in_order(simulator.ledger.rows()))

@@ -15,7 +15,8 @@ from coterie.deploy.neighbour import Neighbour
 from coterie.deploy.site import OwnData, PeerOf, Site
 from coterie.deploy.zenoh.peer import GaveUp, Passport, open_to_all
 from tests.deploy.test_finding import clinic, make_plan
-from tests.support.peering import flats, in_order, simulated
+from tests.support.bills import in_order
+from tests.support.peering import flats, simulated
 from tests.support.seeking_world import SeekingWorld
 
 GO_ON = {"on_missing": "go-on", "patience": 3.0, "staleness": 2, "give_up": 60.0}

@@ -67,14 +67,16 @@ KIN = {"name": "kin", "neighbours": 2, "after": 3, "every": 20}
 def test_star_that_learns_its_graph_with_a_client_that_is_killed_and_a_hub_that_is(
     tmp_path: Path,
 ) -> None:
+    """While the hub waits for the last client's sketch, and a client again in a round."""
     plan = make_plan(the_digits(), "fedu", rounds=50).with_(graph={"kind": "learn", "rule": KIN})
     with star_town(tmp_path, plan) as town:
-        town.start("hub", *NAMES)
-        town.until(lambda: town.status("hub")["round"] >= 2, "round 2")
+        town.start("hub", *NAMES[:4])
+        answered = town.state("p3") / "client.safetensors"
+        town.until(answered.is_file, "p3's rounds alone")
         town.kill("hub")
         town.kill("p3")
-        time.sleep(1)
-        town.start("hub", "p3")
+        assert town.status("hub")["round"] < 0, "the sketches are there already"
+        town.start("hub", "p3", "p4")
         town.until(lambda: town.status("hub")["round"] >= 22, "round 22")
         town.kill("p1")
         town.start("p1")

@@ -6,9 +6,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-import coterie
+from coterie.data.federation import Federation, pack
 from coterie.deploy.plan import Plan
 from tests.support.peering import NAMES, Town, make_plan, seeking_town, the_digits
 from tests.support.town_checks import WELL, check_equal
@@ -69,26 +70,41 @@ def test_going_on_without_one_that_dies(tmp_path: Path) -> None:
         assert all((town.state(name) / "models").is_dir() for name in others)
 
 
-def twenty(folder: Path) -> None:
-    """Twenty peers, one killed on the way; run by hand: python -m tests.deploy.test_zenoh_kin."""
-    fed = coterie.load("digits", clients=20)
-    names = tuple(f"p{k}" for k in range(20))
-    plan = seeking({"gossip": 6, "neighbours": 4, "tell": 3}, names, rounds=20)
+def many(clients: int = 20) -> Federation:
+    """Clients of four kinds and of one size, so that their programs are compiled once."""
+    rng = np.random.default_rng(11)
+    kinds = rng.standard_normal((4, 3, 6))
+
+    def part(count: int) -> Any:
+        out = []
+        for k in range(clients):
+            x = rng.standard_normal((count, 6)).astype(np.float32)
+            out.append((x, np.argmax(x @ kinds[k % 4].T, axis=1).astype(np.int32)))
+        return pack(out)
+
+    return Federation("many", part(30), part(4), part(8), classes=3)
+
+
+SMALL = {"MALLOC_ARENA_MAX": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+"""Twenty processes on one machine: few threads and few arenas each."""
+
+
+@pytest.mark.slow
+def test_twenty_peers_one_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in SMALL.items():
+        monkeypatch.setenv(name, value)
+    fed, names = many(), tuple(f"p{k}" for k in range(20))
+    rule = {"gossip": 6, "neighbours": 4, "tell": 3}
+    plan = make_plan(fed, "dfedu", rounds=20).with_(
+        clients=names, graph={"kind": "learn", "rule": {**RULE, **rule}}
+    )
     begun = time.monotonic()
-    with seeking_town(folder, plan, fed) as town:
+    with seeking_town(tmp_path, plan, fed) as town:
         town.start(*names)
         town.until(lambda: in_the_middle(town, "p7"), "a second phase", 900)
         town.kill("p7")
         time.sleep(2)
         town.start("p7")
-        codes = town.wait(seconds=1800)
-        assert codes == dict.fromkeys(names, 0), town.logs()
+        assert town.wait(seconds=1800) == dict.fromkeys(names, 0), town.logs()
         check_equal(town, plan, names=names, fed=fed)
         print(f"twenty peers: the simulator's models and bill, {time.monotonic() - begun:.0f} s")
-
-
-if __name__ == "__main__":
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as folder:
-        twenty(Path(folder))

@@ -1,5 +1,5 @@
-"""kNN-Per without votes is FedAvg; its mixtures and the weights that clients choose are worked out
-again in NumPy; hidden groups gain by it.
+"""kNN-Per without votes is FedAvg, kNN-Local is Local; their mixtures and the weights that clients
+choose are worked out again in NumPy; hidden groups gain by it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from coterie import Federation, InvalidInput
 from coterie.data.federation import pack
 from coterie.engine.adapt import adapt
 from coterie.models.build import build_model
+from coterie.models.layers import dense_first
 from coterie.models.memorised import memorised
+from coterie.runs.compare import compare, with_locals
+from coterie.runs.contender import Contender
 from tests.support.star_runs import flat, trained
 
 K, SCALE = 3, 0.7
@@ -43,10 +46,15 @@ def votes(features: NDArray[Any], kept: NDArray[Any], y: NDArray[Any], classes: 
     return out / out.sum(1, keepdims=True)
 
 
-@pytest.mark.parametrize("model", ["mlp", "mlr"])
-def test_predictions_and_choices_worked_out_again(model: str, ragged: Federation) -> None:
+@pytest.mark.parametrize(
+    ("kind", "model"),
+    [(coterie.KNNPer, "mlp"), (coterie.KNNPer, "mlr"), (coterie.KNNLocal, "mlp")],
+)
+def test_predictions_and_choices_worked_out_again(
+    kind: Any, model: str, ragged: Federation
+) -> None:
     spec = coterie.get_model(model, {"hidden": "6"} if model == "mlp" else {})
-    method = coterie.KNNPer(nearest=K, scale=SCALE, validation=0.4, lr=0.3, local_steps=5)
+    method = kind(nearest=K, scale=SCALE, validation=0.4, lr=0.3, local_steps=5)
     run = trained(method, ragged, spec, rounds=3)
     base, chosen = build_model(spec, ragged.shape), set()
     phi = lambda tree, x: hidden(tree, x) if model == "mlp" else x
@@ -103,6 +111,46 @@ def test_without_votes_it_is_fedavg(ragged: Federation) -> None:
     assert one.ledger.totals() == plain.ledger.totals()
 
 
+def test_without_votes_the_memory_of_local_is_local(ragged: Federation) -> None:
+    options: dict[str, Any] = {"lr": 0.1, "local_steps": 3, "trains": "all"}
+    training: dict[str, Any] = {"rounds": 3, "eval_every": 3, "cohort": 3}
+    one = coterie.simulate(coterie.KNNLocal(**options, votes=0.0), ragged, "mlr", **training)
+    plain = coterie.simulate(coterie.Local(**options), ragged, "mlr", **training)
+    for k in range(ragged.clients):
+        mine = one.simulator.models(k)["personal"].tree.parameters
+        expected = plain.simulator.models(k)["personal"].tree
+        for name in expected:
+            np.testing.assert_array_equal(mine[name], expected[name])
+    assert one.ledger.totals() == plain.ledger.totals()
+
+
+def by_hand(x: NDArray[Any], y: NDArray[Any], steps: int, lr: float) -> tuple[Any, Any]:
+    """Logistic regression from zero, all rows at every step."""
+    w, b, truth = np.zeros((2, x.shape[1])), np.zeros(2), np.eye(2)[y]
+    for _ in range(steps):
+        residual = (softmax(x @ w.T + b) - truth) / len(x)
+        w, b = w - lr * residual.T @ x, b - lr * residual.sum(0)
+    return w, b
+
+
+def test_the_model_of_local_with_memory_is_trained_on_the_rest_by_hand() -> None:
+    """The first 3 of 10 rows choose λ, the model sees the other 7."""
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((10, 3)), rng.integers(0, 2, 10)
+    fed = Federation("one", pack([(x, y)]), pack([(x, y)]), pack([(x, y)]), classes=2)
+    method = coterie.KNNLocal(validation=0.3, local_steps=4, lr=0.5)
+    start = coterie.Model(
+        lambda key: {"w": jax.numpy.zeros((2, 3)), "b": jax.numpy.zeros(2)},
+        dense_first,
+        class_major=True,
+    )
+    run = trained(method, fed, start, rounds=2, sampling="full")
+    tree = run.models(0)["personal"].tree.parameters
+    w, b = by_hand(x[3:], y[3:], 8, 0.5)
+    np.testing.assert_allclose(tree["w"], w, rtol=1e-9)
+    np.testing.assert_allclose(tree["b"], b, rtol=1e-9)
+
+
 def test_rows_that_choose_are_not_trained_on() -> None:
     """Other labels in the held-out rows change no bit of the model."""
     rng = np.random.default_rng(0)
@@ -143,6 +191,43 @@ def test_clients_that_one_model_cannot_serve_listen_to_their_rows() -> None:
     assert one.client_scores().mean() < 0.65
     found = adapt(run.simulator, opposed().subset(np.array([1])), rounds=1).models["personal"]
     assert float(found.tree.share[0]) > 0.7, "a newcomer remembers its own rows"
+
+
+def test_a_gain_that_comes_from_remembering_is_not_one_of_federating() -> None:
+    """Labels that no linear model can tell: rows that vote can, alone as well as together."""
+    rng = np.random.default_rng(7)
+
+    def some(count: int) -> Any:
+        parts = []
+        for _ in range(4):
+            x = rng.standard_normal((count, 2))
+            parts.append((x, (x[:, 0] * x[:, 1] > 0).astype(np.int64)))
+        return pack(parts)
+
+    fed = Federation("xor", some(60), some(40), some(60), classes=2)
+    method = coterie.KNNPer(scale=0.05, local_steps=4)
+    table = compare([method], fed, "mlr", rounds=5, eval_every=5)
+    assert [e.label for e in table.entries] == ["Local", "kNN-Local", "kNN-Per"]
+    plain, memory, mine = (e.outcomes[0] for e in table.entries)
+    alone = method.alone(coterie.equal_compute(method))
+    assert memory.method.to_config() == alone.to_config()
+    better = lambda a, b: np.mean(a.last()) - np.mean(b.last())
+    assert better(memory, plain) > 0.2
+    assert table.entries[2].local is table.entries[1].outcomes
+    row = next(row for row in table.rows() if row.label == "kNN-Per")
+    assert row.gain is not None
+    assert row.gain.mean == pytest.approx(better(mine, memory))
+    answer = table.answer()
+    assert answer.local == "kNN-Local"
+    assert answer.word != "federate"
+
+
+def test_others_are_still_measured_against_their_own_local(ragged: Federation) -> None:
+    labelled, partner = with_locals(
+        [Contender(coterie.FedU()), Contender(coterie.KNNPer()), Contender(coterie.KNNLocal())]
+    )
+    assert [label for label, _ in labelled] == ["kNN-Local", "Local", "FedU", "kNN-Per"]
+    assert partner == [0, 1, 1, 1]
 
 
 def test_numbers_are_mixed_with_the_neighbours_mean() -> None:

@@ -160,7 +160,7 @@ def test_a_row_per_client_as_csv() -> None:
 def test_what_stands_beside_the_answer_is_said() -> None:
     clear, none = Tested(0.03, 0.001, 0.001), Tested(0.0, 1.0, 1.0)
     left = (LeftOut(0, clear, clear), LeftOut(1, none, none))
-    found = Findings(left, none, clear, (("learn", clear),), ((2, 0.25), (5, 0.1)))
+    found = Findings(left, none, clear, (("similar", clear),), ((2, 0.25), (5, 0.1)))
     better = ReferenceRow("gradient boosting, each alone", False, np.full(8, 0.95))
     made = comparison(
         entry(coterie.Local(), SAME, 0.5, "Local"),
@@ -174,7 +174,7 @@ def test_what_stands_beside_the_answer_is_said() -> None:
     assert "gradient boosting, each alone, has 95.00, better than the best here" in text
     assert "With half the training rows everywhere the gain would be +3.00 instead of +0.00" in text
     assert "More rows would help first at s2 (+25.00 points), s5 (+10.00 points)" in text
-    assert "With a graph that is learnt while training, FedU would gain +3.00 points" in text
+    assert "reads everybody's labels, FedU would gain +3.00 points" in text
     again = Findings.from_config(json.loads(json.dumps(found.to_config())))
     assert again == found
     row = ReferenceRow.from_config(json.loads(json.dumps(better.to_config())))

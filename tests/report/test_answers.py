@@ -21,7 +21,7 @@ from coterie.report.outcome import Outcome
 from coterie.report.page import page
 from coterie.report.tables import cells, markdown
 from coterie.report.units import score_number
-from coterie.runs.compare import _assemble, compare_into
+from coterie.runs.compare import assemble, compare_into
 from coterie.runs.experiment import Contender, Experiment
 
 NAN = float("nan")
@@ -146,8 +146,14 @@ def test_a_local_that_diverges_is_said_to_have_diverged(ragged: Federation) -> N
     local = dataclasses.replace(outcome(coterie.Local(), [0.1] * 5), collapsed=why, collapsed_at=3)
     fedu = outcome(coterie.FedU(), [0.5] * 5)
     labelled = [("Local", Contender(local.method)), ("FedU", Contender(fedu.method))]
-    comparison = _assemble(
-        "hand-made", ragged, labelled, [0, 0], [[local], [fedu]], metric=ACCURACY
+    comparison = assemble(
+        "hand-made",
+        ragged,
+        labelled,
+        [0, 0],
+        [[local], [fedu]],
+        metric=ACCURACY,
+        graph_of=lambda c: "complete",
     )
     answer = str(comparison.answer())
     assert "No federated method" not in answer

@@ -28,3 +28,16 @@ def bill(rounds: int, up: Any, down: Any, gradients: Any) -> np.ndarray:
     return np.array(
         [(t, k, up[k], down[k], gradients[k]) for t in range(rounds) for k in range(len(up))]
     )
+
+
+def in_order(rows: Any, alone: int = 0) -> Any:
+    """A bill by rounds and clients; the rounds alone, for which a hub asks nobody, and the sketches
+    after them as one.
+    """
+    first, rest = rows[rows[:, 0] <= alone], rows[rows[:, 0] > alone]
+    if alone:
+        clients = np.unique(first[:, 1])
+        sums = [first[first[:, 1] == k][:, 2:].sum(0) for k in clients]
+        first = np.array([[alone, k, *total] for k, total in zip(clients, sums, strict=True)])
+    rows = np.concatenate([first.reshape(-1, 5), rest])
+    return rows[np.lexsort((rows[:, 1], rows[:, 0]))]

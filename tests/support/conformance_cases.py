@@ -43,6 +43,7 @@ RIVALS = (
     "fedem",
     "fedfomo",
     "ifca",
+    "knn-local",
     "knn-per",
     "pfedgraph",
     "sfl",

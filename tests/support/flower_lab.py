@@ -29,6 +29,7 @@ from coterie.engine.simulate import Simulator, drive
 from coterie.engine.training import Training
 from coterie.methods.base import get_method
 from coterie.models.base import get_model
+from tests.support.bills import in_order
 
 NAMES = ("ward-a", "ward-b", "ward-c")
 EVIL = """
@@ -229,6 +230,13 @@ class Lab:
             json.loads((self.folder / "hub" / f"{plan.name}.progress.json").read_text())["pid"]
         )
 
+    def asks(self, plan: Plan) -> bool:
+        """Whether the hub waits for answers."""
+        with contextlib.suppress(OSError, ValueError):
+            path = self.folder / "hub" / f"{plan.name}.progress.json"
+            return bool(json.loads(path.read_text()).get("waiting"))
+        return False
+
     def child(self, label: str, words: str) -> int:
         return next(
             pid
@@ -270,9 +278,8 @@ class Lab:
         table = table[
             table[:, 0] < plan.training.rounds
         ]  # a farewell is not in the simulator's bill
-        expected = simulator.ledger.rows()
-        order = [rows[np.lexsort((rows[:, 1], rows[:, 0]))] for rows in (table, expected)]
-        np.testing.assert_array_equal(*order)
+        bills = (in_order(rows, plan.alone) for rows in (table, simulator.ledger.rows()))
+        np.testing.assert_array_equal(*bills)
 
 
 def started(l: Lab, plan: Plan, rounds: int = 2) -> None:

@@ -145,10 +145,6 @@ def simulated(plan: Plan, digits: Federation) -> Simulator:
     return simulator
 
 
-def in_order(rows: Any) -> Any:
-    return rows[np.lexsort((rows[:, 1], rows[:, 0]))]
-
-
 def flats(peer: Peer) -> dict[str, Any]:
     return {view: np.asarray(model.flat()) for view, model in peer.models().items()}
 

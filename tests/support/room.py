@@ -20,6 +20,7 @@ from coterie.engine.simulate import Simulator
 from coterie.engine.training import Training
 from coterie.methods.base import get_method
 from coterie.models.base import get_model
+from tests.support.bills import in_order
 
 ROUNDS, CLIENTS = 3, 4
 
@@ -127,16 +128,3 @@ def assert_same(room: Room, fed: Federation, rtol: float = 1e-5) -> None:
     together = lambda rows: in_order(rows, room.plan.alone)
     np.testing.assert_array_equal(together(bill), together(simulator.ledger.rows()))
     assert room.on_wire == {"up": room.hub.ledger.up, "down": room.hub.ledger.down}
-
-
-def in_order(rows: Any, alone: int) -> Any:
-    """A bill by rounds and clients; the rounds alone, for which a hub asks nobody, and the sketches
-    after them as one.
-    """
-    first, rest = rows[rows[:, 0] <= alone], rows[rows[:, 0] > alone]
-    if alone:
-        clients = np.unique(first[:, 1])
-        sums = [first[first[:, 1] == k][:, 2:].sum(0) for k in clients]
-        first = np.array([[alone, k, *total] for k, total in zip(clients, sums, strict=True)])
-    rows = np.concatenate([first.reshape(-1, 5), rest])
-    return rows[np.lexsort((rows[:, 1], rows[:, 0]))]

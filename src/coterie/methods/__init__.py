@@ -20,7 +20,7 @@ from coterie.methods.fedrep import FedPer, FedRep
 from coterie.methods.fedu import DFedU, FedU
 from coterie.methods.graphproj import GraphProj
 from coterie.methods.ifca import IFCA
-from coterie.methods.knnper import KNNPer
+from coterie.methods.knnper import KNNLocal, KNNPer
 from coterie.methods.l2gd import L2GD
 from coterie.methods.lgfedavg import LGFedAvg
 from coterie.methods.local import Local, equal_compute
@@ -60,6 +60,7 @@ __all__ = [
     "FedU",
     "Global",
     "GraphProj",
+    "KNNLocal",
     "KNNPer",
     "LGFedAvg",
     "Local",

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, dataclass_transform
 
 from coterie.core.declared import Declared
 from coterie.core.options import Options, chosen, hidden, option, registered
@@ -27,6 +27,9 @@ from coterie.core.vector import Vector
 from coterie.data.shape import ProblemShape
 from coterie.models.base import Model
 from coterie.models.objective import Objective
+
+if TYPE_CHECKING:
+    from coterie.methods.local import Local
 
 METHODS: dict[str, type[Method]] = {}
 M = TypeVar("M", bound="Method")
@@ -188,6 +191,12 @@ class Method(Options):
     def work(self) -> Work:
         """The gradient work per client and round."""
         raise NotImplementedError
+
+    def alone(self, plain: Local) -> Local:
+        """Training alone with all that clients have here besides each other: `plain`, which has the
+        same gradient work, unless they have more than a model (a memory).
+        """
+        return plain
 
     def conditions(self, template: Vector, laplacian_norm: float) -> list[Condition]:
         """Step-size conditions that can be checked beforehand; called on a bound method."""

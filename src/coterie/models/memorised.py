@@ -118,8 +118,8 @@ def memorised(model: Model, shape: ProblemShape, neighbours: int, rows: int) -> 
 
 def _strange(model: Model) -> InvalidInput:
     return InvalidInput(
-        f"the model {model.name!r} has no dense last layer to look behind; knn-per needs one of"
-        " mlr, linear, mlp without norm, or a convolutional one without norm."
+        f"the model {model.name!r} has no dense last layer to look behind; knn-per and"
+        " knn-local need one of mlr, linear, mlp without norm, or a convolutional one without norm."
     )
 
 

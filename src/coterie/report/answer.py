@@ -33,6 +33,8 @@ class Answer:
     word: Word
     method: str | None
     """The label of the federated method that the answer is about."""
+    graph: str | None
+    """Its client graph, in a word; None: it has none."""
     local: str | None
     """The label of the Local that it was measured against."""
     gain: Gain | None
@@ -48,6 +50,7 @@ class Answer:
         found = {
             "answer": self.word,
             "method": self.method,
+            "graph": self.graph,
             "against": self.local,
             "gain": None if g is None else g.mean,
             "low": None if g is None else g.low,
@@ -130,11 +133,12 @@ def answer_of(comparison: Comparison) -> Answer:
     """The answer in sentences; `words._nothing` says why there is none."""
     choice = choose(comparison)
     if choice is None:
-        return Answer("cannot be answered", None, None, None, None, (nothing(comparison),))
+        return Answer("cannot be answered", None, None, None, None, None, (nothing(comparison),))
     says = _Says(comparison, choice)
     sentences = [
         says.head(),
         says.chosen(),
+        says.graph(),
         says.others(),
         says.singles(),
         says.runs(),
@@ -144,11 +148,20 @@ def answer_of(comparison: Comparison) -> Answer:
     return Answer(
         says.word,
         choice.entry.label,
+        choice.entry.graph,
         choice.local.label,
         choice.gain,
         choice.verdict,
         tuple(s for s in sentences if s),
     )
+
+
+def _in_words(graph: str | None) -> str:
+    """A graph in a sentence."""
+    kind, _, rule = str(graph).partition(": ")
+    if kind != "learn":
+        return f"the graph {kind!r}" if kind != "complete" else "the complete graph"
+    return f"a graph that is learnt while training (rule {rule})"
 
 
 class _Says:
@@ -209,6 +222,22 @@ class _Says:
         if c.candidates > 1:
             return f"It is the best of {c.candidates} federated methods on validation data."
         return ""
+
+    def graph(self) -> str:
+        """Over which graph, and what the same method has over another."""
+        c, title = self.choice, self.choice.entry.outcomes[0].method.title
+        if c.entry.graph is None or not c.validated:
+            return ""
+        score = lambda e: self.words.value(_validation(e) or 0.0)
+        same = lambda e: e.outcomes[0].method.title == title and not e.collapsed
+        others = [
+            f"{score(e)} over {_in_words(e.graph)}"
+            for e in self.comparison.entries
+            if same(e) and e.graph not in (None, c.entry.graph) and _validation(e) is not None
+        ]
+        than = f", and {', '.join(others)}" if others else ""
+        mine = f"{title} has {score(c.entry)} on validation data over {_in_words(c.entry.graph)}"
+        return f"{mine}{than}."
 
     def others(self) -> str:
         c = self.choice
@@ -307,12 +336,8 @@ class _Says:
             )
         for kind, tested in found.graphs:
             size = self.words.gain(tested.mean) + self.words.points
-            which = (
-                "a graph that is learnt while training"
-                if kind == "learn"
-                else f'the graph "{kind}", which reads everybody\'s labels'
-            )
             out.append(
-                f"With {which}, FedU would gain {size} over training alone (validation data)."
+                f'With the graph "{kind}", which reads everybody\'s labels, FedU would gain {size}'
+                " over training alone (validation data)."
             )
         return " ".join(out)

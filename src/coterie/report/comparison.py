@@ -96,6 +96,8 @@ class Entry:
     """Why there is no Local to measure against: it diverged."""
     validation: float | None = None
     """A validation score of more rows than the runs' own, e.g. by cross-validation."""
+    graph: str | None = None
+    """The client graph, in a word; None: there is none."""
 
     @property
     def collapsed(self) -> str | None:
@@ -131,8 +133,6 @@ class Comparison:
     findings: Findings | None = None
     protocol: str = "standard"
     """"paper": the best round on test data is reported beside what counts."""
-    graphs: tuple[str, ...] = ()
-    """The kinds of client graph of the methods that have one."""
 
     def __repr__(self) -> str:
         seeds = max((len(entry.outcomes) for entry in self.entries), default=0)
@@ -340,9 +340,8 @@ class Comparison:
         """What a reader of the scores should know: who is in no mean and why, whether the metric
         suits the classes, and whether the graph is one that nobody could know.
         """
-        methods = [o.method for e in self.entries for o in e.outcomes]
-        coupled = any(m.couples for m in methods)
-        oracles = [oracle_sentence(kind) for kind in self.graphs if coupled]
+        graphs = dict.fromkeys(e.graph for e in self.entries if e.graph is not None)
+        oracles = [oracle_sentence(kind) for kind in graphs]
         told = [*imbalance.notes(self), *learnt.sentences(self)]
         return [*told, *(sentence for sentence in oracles if sentence is not None)]
 

@@ -21,11 +21,11 @@ from coterie.core.files import make_folder, write_json
 from coterie.core.metrics import Metric, OwnMetric, metric_of
 from coterie.coupling.graph import Graph
 from coterie.coupling.graph import build as build_graph
-from coterie.coupling.learnt import GraphRule, learn_graph
+from coterie.coupling.learnt import GraphRule
 from coterie.data.federation import Federation
 from coterie.engine.arguments import as_federation, as_list, judged_by
 from coterie.engine.many import simulate_many
-from coterie.methods.base import get_method
+from coterie.engine.training import Training
 from coterie.methods.local import Local
 from coterie.models.base import Model, ModelSpec
 from coterie.report.answer import choose
@@ -34,11 +34,19 @@ from coterie.report.findings import Findings, ReferenceRow
 from coterie.report.outcome import Outcome
 from coterie.report.significance import Tested
 from coterie.runs import whatif
-from coterie.runs.compare import Doing, check_wishes, train_all, write_report
+from coterie.runs.compare import (
+    Doing,
+    assemble,
+    check_wishes,
+    named_graph,
+    train_all,
+    with_locals,
+    write_report,
+)
 from coterie.runs.contender import Contender
 from coterie.runs.experiment import Experiment
 from coterie.runs.labels import label_of
-from coterie.runs.presets import COMPARED, own_batch, own_options
+from coterie.runs.presets import COMPARED, own_batch, own_tables
 from coterie.runs.references import references
 from coterie.runs.tuning.folder import tune_into
 from coterie.runs.tuning.options import Tuning
@@ -55,8 +63,6 @@ FEW = 1000
 TUNING, SHELF = 0.5, 0.15
 """Which parts of the minutes go into tuning and into models off the shelf."""
 SEEDS = (0, 1, 2)
-LEARNT_AFTER = 5
-"""Rounds alone before a graph is learnt, to see what one would be worth."""
 UNLIKE = 2
 """At most so many clients that are unlike all others are left out to see what that changes."""
 
@@ -85,11 +91,9 @@ def answer_into(
     alone, experiment = None, experiment.with_(tune=None)
     if tuned:
         experiment = experiment.with_(contenders=tuple(t.contender for t in tuned))
-        method = next(t.method for t in tuned if isinstance(t.method, Local))
-        assert isinstance(method, Local)
-        alone = method
+        alone = _plain_local([t.contender for t in tuned])
     comparison = train_all(experiment, folder, doing, alone)
-    entries = [_validated(e, tuned) for e in comparison.entries]
+    entries = _validated(comparison.entries, tuned)
     comparison = dataclasses.replace(comparison, entries=entries, minimum=FEWEST_ROWS, prior=PRIOR)
     comparison = _beside(comparison, experiment, folder, doing, wishes.minutes)
     write_report(comparison, experiment, folder, wishes.targets, wishes.budgets)
@@ -119,9 +123,13 @@ def answer(
     federation = as_federation(federation)
     given = {"rounds": 60, "batch_size": own_batch(federation), **training}
     given = judged_by(metric, {"eval_every": given["rounds"], **given})
-    options = own_options(federation, model)
-    names = [n for n in as_list("methods", methods, '["fedu"]') if n != "local"]
-    chosen = [Contender(get_method(n, options.get(n, {}))) for n in ["local", *names]]
+    names = ["local", *as_list("methods", methods, '["fedu"]')]
+    chosen = [
+        Contender.from_config(table)
+        for table in own_tables(
+            names, federation, model, Training.from_config(given), graph is None
+        )
+    ]
     tuned: list[Tuned] = []
     if minutes:
         folds: dict[str, Any] = {"folds": FOLDS} if len(federation.validation) < FEW else {}
@@ -136,34 +144,37 @@ def answer(
             **folds,
         )
         chosen = [t.contender for t in tuned]
+    everybody = Training.from_config(given).cohort_size(federation) == federation.clients
+    labelled, partner = with_locals(chosen, everybody, _plain_local(chosen))
     rows = []
-    for method, channel, _ in chosen:
-        near = graph if method.couples else None
+    for _, (method, channel, own) in labelled:
+        near = graph if own is None else own.build(federation)
         results = simulate_many(
             [method],
             federation,
             model,
             seeds=list(seeds),
-            graph=near,
+            graph=near if method.couples else None,
             channel=channel,
             keep_collapsed=True,
             **given,
         )
         rows.append([Outcome.from_result(r) for r in results])
-    alone = rows[0]
-    why = next((o.collapsed for o in alone if o.collapsed), None)
-    entries = [
-        Entry(c.method.title, found, None if why else alone, why)
-        for c, found in zip(chosen, rows, strict=True)
-    ]
-    return Comparison(
+    comparison = assemble(
         federation.name,
         federation,
-        [_validated(e, tuned) for e in entries],
-        metric_of(given.get("metric"), federation.task),
-        minimum=FEWEST_ROWS,
-        prior=PRIOR,
+        labelled,
+        partner,
+        rows,
+        metric=metric_of(given.get("metric"), federation.task),
+        graph_of=lambda c: named_graph(c, graph),
     )
+    entries = _validated(comparison.entries, tuned)
+    return dataclasses.replace(comparison, entries=entries, minimum=FEWEST_ROWS, prior=PRIOR)
+
+
+def _plain_local(contenders: Sequence[Contender]) -> Local:
+    return next(c.method for c in contenders if type(c.method) is Local)
 
 
 def _tuned(experiment: Experiment, folder: Path, doing: Doing, minutes: float) -> list[Tuned]:
@@ -196,15 +207,13 @@ def _tuned(experiment: Experiment, folder: Path, doing: Doing, minutes: float) -
     )
 
 
-def _validated(entry: Entry, tuned: list[Tuned]) -> Entry:
-    """An entry with the validation score that tuning found, which is of more rows than those of a
+def _validated(entries: Sequence[Entry], tuned: list[Tuned]) -> list[Entry]:
+    """Entries with the validation scores that tuning found, which are of more rows than those of a
     run.
     """
-    method = entry.outcomes[0].method
-    for t in tuned:
-        if t.method == method:
-            return dataclasses.replace(entry, validation=t.score)
-    return entry
+    chosen = [t.contender for t in tuned]
+    scores = {label_of(t.contender, chosen): t.score for t in tuned}
+    return [dataclasses.replace(e, validation=scores.get(e.label)) for e in entries]
 
 
 def _beside(
@@ -288,22 +297,18 @@ def _findings(comparison: Comparison, experiment: Experiment) -> Findings:
 def _graphs(
     rehearsal: whatif.Rehearsal, experiment: Experiment, alone: Sequence[Outcome]
 ) -> tuple[tuple[str, Tested], ...]:
-    """FedU's gain over a graph that is learnt, and over the graph of shared labels where that is
-    not the complete one: what knowing who is alike would be worth.
+    """FedU's gain over the graph of shared labels, where that is not the complete one: what knowing
+    everybody's labels would be worth.
     """
     fedu = next((c for c in experiment.contenders if c.method.name == "fedu"), None)
     n = rehearsal.federation.clients
-    if fedu is None or n < 4:
+    if fedu is None or n < 4 or rehearsal.federation.task != "classification":
         return ()
-    graphs: dict[str, Graph | GraphRule] = {}
-    if experiment.graph.kind != "learn" and rehearsal.training.rounds > LEARNT_AFTER:
-        graphs["learn"] = learn_graph("kin", neighbours=max(1, min(9, n // 4)), after=LEARNT_AFTER)
-    if rehearsal.federation.task == "classification":
-        near = build_graph("similar", rehearsal.federation)
-        alike = near.weights.nnz == n * (n - 1) and len(set(near.weights.data.tolist())) == 1
-        graphs |= {} if alike else {"similar": near}
-    found = {kind: whatif.gain(rehearsal.outcomes(fedu, g), alone) for kind, g in graphs.items()}
-    return tuple((kind, tested) for kind, tested in found.items() if tested is not None)
+    near = build_graph("similar", rehearsal.federation)
+    if near.weights.nnz == n * (n - 1) and len(set(near.weights.data.tolist())) == 1:
+        return ()
+    tested = whatif.gain(rehearsal.outcomes(fedu, near), alone)
+    return () if tested is None else (("similar", tested),)
 
 
 def _contender(experiment: Experiment, entry: Entry) -> Contender:

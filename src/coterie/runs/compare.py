@@ -5,9 +5,11 @@ Local at equal gradient steps beside them.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Unpack
+
+import numpy as np
 
 from coterie.channel import Channel
 from coterie.core.errors import InvalidInput, unknown
@@ -41,7 +43,7 @@ from coterie.runs import run as runs
 from coterie.runs.contender import Contender
 from coterie.runs.experiment import PROTOCOLS, Experiment
 from coterie.runs.grid import Begin, Planned, run_all
-from coterie.runs.labels import distinct, label_of, local_label
+from coterie.runs.labels import distinct, graph_text, label_of, local_label
 
 
 def with_locals(
@@ -52,15 +54,18 @@ def with_locals(
 
     A Local that the user asked for serves those whose work it equals. With `everybody` in every
     cohort it does not matter who trains. Centralised training has no Local of its own kind to stand
-    beside, but is compared with that of the first method. With `alone`, that Local is the only one
-    and stands beside all.
+    beside, but is compared with that of the first method. With `alone`, that Local stands beside
+    all. A method whose clients have more than a model has a Local with that too (`Method.alone`);
+    where there is one already and `alone` is given, that one.
     """
     locals_: list[Local] = []
     partner: list[int | None] = []
 
     def index_of(local: Local) -> int:
         local = local.replace(trains="sampled") if everybody else local
-        local = Local.from_config(local.to_config())  # options without effect tell nothing apart
+        local = type(local).from_config(
+            local.to_config()
+        )  # options without effect tell nothing apart
         if local not in locals_:
             locals_.append(local)
         return locals_.index(local)
@@ -77,9 +82,13 @@ def with_locals(
     for c in others:
         equal = equal_compute(c.method) if alone is None else alone
         partner.append(None if exchange_of(c.method).pooled else index_of(equal))
-    partner = [0 if p is None and locals_ else p for p in partner]
+        more = c.method.alone(equal)
+        if alone is None or not any(type(m) is type(more) for m in locals_):
+            index_of(more)
+    first = next((i for i, m in enumerate(locals_) if type(m) is Local), None)
+    partner = [first if p is None else p for p in partner]
     labelled: list[tuple[str, Contender]] = [
-        (local_label(m, len(locals_) > 1), Contender(m)) for m in locals_
+        (local_label(m, locals_), Contender(m)) for m in locals_
     ]
     labelled += [(label_of(c, others), c) for c in others]
     labels = distinct([label for label, _ in labelled], " ({})")
@@ -101,7 +110,7 @@ def _needs_test_data(federation: Federation) -> None:
         )
 
 
-def _assemble(
+def assemble(
     title: str,
     federation: Federation,
     labelled: list[tuple[str, Contender]],
@@ -110,14 +119,42 @@ def _assemble(
     *,
     metric: Metric,
     protocol: str = "standard",
-    graphs: tuple[str, ...] = (),
+    graph_of: Callable[[Contender], str],
 ) -> Comparison:
+    """`graph_of` names the graph of a method that has one."""
     entries = []
-    for (label, _), outcomes, p in zip(labelled, table, partner, strict=True):
+    for (label, c), outcomes, p in zip(labelled, table, partner, strict=True):
+        p = p if p is None else _rival(c.method, p, labelled, table)
         why = None if p is None else next((o.collapsed for o in table[p] if o.collapsed), None)
         local = None if p is None or why else table[p]
-        entries.append(Entry(label, outcomes, local, why))
-    return Comparison(title, federation, entries, metric, protocol=protocol, graphs=graphs)
+        graph = graph_of(c) if c.method.couples else None
+        entries.append(Entry(label, outcomes, local, why, graph=graph))
+    return Comparison(title, federation, entries, metric, protocol=protocol)
+
+
+def _rival(
+    method: Method, local: int, labelled: list[tuple[str, Contender]], table: list[list[Outcome]]
+) -> int:
+    """The index of the Local that a method is measured against: its own, or a better one with all
+    that its clients have besides each other; on validation data, or without it on test data.
+    """
+    more = type(method.alone(Local()))
+    if isinstance(method, Local) or more is Local:
+        return local
+    rivals = [local, *(i for i, (_, c) in enumerate(labelled) if type(c.method) is more)]
+    rivals = [i for i in rivals if not any(o.collapsed for o in table[i])]
+    validated = all(o.validation is not None for i in rivals for o in table[i])
+    score = lambda o: o.validation if validated else np.nanmean(o.last())
+    return max(rivals, key=lambda i: np.mean([score(o) for o in table[i]]), default=local)
+
+
+def named_graph(contender: Contender, graph: Graph | GraphRule | None) -> str:
+    """The graph of a method in memory: its own, or else the one that is given for all."""
+    if contender.graph is not None:
+        return graph_text(contender.graph)
+    if isinstance(graph, GraphRule):
+        return f"learn: {graph.name}"
+    return "complete" if graph is None else graph.name
 
 
 def compare(
@@ -178,7 +215,7 @@ def compare(
             )
             outcomes.append(Outcome.from_result(result))
         table.append(outcomes)
-    return _assemble(
+    return assemble(
         federation.name,
         federation,
         labelled,
@@ -186,7 +223,7 @@ def compare(
         table,
         metric=decides,
         protocol=protocol,
-        graphs=("" if graph is None else graph.name, *(c.graph.kind for c in chosen if c.graph)),
+        graph_of=lambda c: named_graph(c, graph),
     )
 
 
@@ -286,7 +323,7 @@ def train_all(
         force=doing.force,
     )
     table = [outcomes[i : i + len(seeds)] for i in range(0, len(plan), len(seeds))]
-    return _assemble(
+    return assemble(
         experiment.name,
         federation,
         labelled,
@@ -294,11 +331,7 @@ def train_all(
         table,
         metric=metric_of(experiment.training.metric, federation.task),
         protocol=experiment.protocol,
-        graphs=tuple(
-            dict.fromkeys(
-                experiment.graph_of(c).kind for c in experiment.contenders if c.method.couples
-            )
-        ),
+        graph_of=lambda c: graph_text(experiment.graph_of(c)),
     )
 
 

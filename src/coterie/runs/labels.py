@@ -29,12 +29,13 @@ def distinct(names: Sequence[str], suffix: str) -> list[str]:
     return out
 
 
-def local_label(m: Local, several: bool) -> str:
-    if not several:
-        return "Local"
+def local_label(m: Local, all_: Sequence[Local]) -> str:
+    """`Local`; with its gradient work where there are several of its kind."""
+    if sum(type(o) is type(m) for o in all_) < 2:
+        return m.title
     amount = f"{m.local_epochs} epochs" if m.local_epochs else f"{m.local_steps} steps"
     rate = f"{m.lr:g}" if isinstance(m.lr, float) else _text(schedule.to_config(m.lr))
-    return f"Local ({amount}, lr {rate}, {m.trains})"
+    return f"{m.title} ({amount}, lr {rate}, {m.trains})"
 
 
 def _text(value: Any) -> str:
@@ -45,9 +46,13 @@ def _text(value: Any) -> str:
 
 
 def label_of(c: Contender, all_: Sequence[Contender]) -> str:
-    """A method's title and channel, each with the options that tell it from its namesakes."""
+    """A method's title and channel, each with the options that tell it from its namesakes; not
+    those of the method where each has a graph of its own, which tells them apart.
+    """
     namesakes = [o for o in all_ if o.method.title == c.method.title]
-    label = c.method.title + _differing(c.method, [o.method for o in namesakes])
+    graphs = [o.graph for o in namesakes]
+    told = len(graphs) > 1 and None not in graphs and all(graphs.count(g) == 1 for g in graphs)
+    label = c.method.title + ("" if told else _differing(c.method, [o.method for o in namesakes]))
     if c.graph is not None:
         label += over(c.graph, [o.graph for o in namesakes if o.graph is not None])
     if c.channel == PLAIN:
@@ -57,13 +62,19 @@ def label_of(c: Contender, all_: Sequence[Contender]) -> str:
     )
 
 
+def graph_text(graph: GraphOptions) -> str:
+    """A graph by its kind, and by its rule where it is learnt: `ring`, `learn: kin`."""
+    return graph.kind if graph.kind != "learn" else f"learn: {graph.learns.name}"
+
+
 def over(mine: GraphOptions, all_: Sequence[GraphOptions]) -> str:
     """A graph in a label: ` over ring`, ` over learn: kin (bits=1)`."""
+    text = f" over {graph_text(mine)}"
     if mine.kind != "learn":
-        return f" over {mine.kind}" + _differing(mine, [g for g in all_ if g.kind == mine.kind])
+        return text + _differing(mine, [g for g in all_ if g.kind == mine.kind])
     rules = [g.learns for g in all_ if g.kind == "learn"]
     rule = mine.learns
-    return f" over learn: {rule.name}" + _differing(rule, [r for r in rules if r.name == rule.name])
+    return text + _differing(rule, [r for r in rules if r.name == rule.name])
 
 
 def _differing(mine: Options, all_: Sequence[Options]) -> str:

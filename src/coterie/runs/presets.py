@@ -12,7 +12,9 @@ import numpy as np
 
 from coterie.core.errors import InvalidInput, listed, notice, unknown
 from coterie.data.federation import Federation
-from coterie.methods.base import METHODS
+from coterie.engine.training import Training
+from coterie.methods.base import METHODS, get_method
+from coterie.methods.local import Local
 from coterie.models.base import Model, ModelSpec
 from coterie.models.build import build_model
 from coterie.runs.experiment import Experiment
@@ -24,20 +26,27 @@ INNER = {"local_rounds": 4, "inner_steps": 5}
 
 COMPARED = ("local", "fedavg", "per-fedavg", "ditto", "pfedme", "fedu")
 """What is compared on somebody's own data: training alone, one model for all, one start for all,
-personal models near a shared one, and neighbours.
+personal models near a shared one, and neighbours (over two graphs: `over_graphs`).
+"""
+ALONE = 5
+"""Rounds alone before a graph is learnt."""
+FEWEST_FOR_KIN = 6
+"""Clients that there must be to learn who is like whom. Among fewer, the complete graph has hardly
+more edges than a learnt one.
 """
 
 
 def demo_experiment(rounds: int = 60, seeds: Iterable[int] = (0,)) -> Experiment:
     """20 clients with 2–3 digits each and few samples; every method takes 20 gradient steps per
-    client and round.
+    client and round. Who is like whom nobody knows: the graph is learnt.
     """
+    kin = {"name": "kin", "neighbours": 5, "after": max(1, min(ALONE, rounds // 4))}
     return Experiment.from_config(
         {
             "name": "digits, 20 clients with 2–3 labels",
             "data": {"name": "digits", "clients": 20, "validation": 0.1, "test": 0.5},
             "model": "mlr",
-            "graph": {"kind": "similar"},
+            "graph": {"kind": "learn", "rule": kin},
             "training": {"rounds": rounds, "eval_every": 5, "batch_size": 20},
             "seeds": list(seeds),
             "methods": [
@@ -111,7 +120,9 @@ def with_methods(config: dict[str, Any], methods: Sequence[str] | None = None) -
         tables = [dict(m) if isinstance(m, dict) else {"name": m} for m in given]
     else:
         names = [single] if single is not None else list(methods or COMPARED)
-        tables = [{"name": m, **defaults.get(m, {})} for m in names]
+        free = "graph" not in config and "graph" not in given.get("fedu", {})
+        federation, training = experiment.federation(), experiment.training
+        tables = own_tables(names, federation, experiment.model, training, free)
         _set_some(tables, given)
     _set_all(tables, common)
     distinct = [m for i, m in enumerate(tables) if m not in tables[:i]]
@@ -128,16 +139,15 @@ def _held_fast(
 ) -> dict[str, Any]:
     """The config in which options that somebody has set are not searched when methods are tuned."""
     search = {}
-    begin = {m["name"]: m for m in tables}
     for name, options in held.items():
         declared = METHODS[name].public()
         spaces = {k: d.search for k, d in declared.items() if d.search is not None and d.traced}
         if set(spaces) & options:
-            search[name] = {
-                k: widened(v, begin[name][k]) if k in begin[name] else v
-                for k, v in spaces.items()
-                if k not in options
-            }
+            search[name] = {k: v for k, v in spaces.items() if k not in options}
+            for m in tables:
+                if m["name"] == name:
+                    mine = search[name]
+                    search[name] = {k: widened(v, m[k]) if k in m else v for k, v in mine.items()}
     if not search:
         return config
     tune = dict(config.get("tune", {}))
@@ -184,6 +194,47 @@ def own_options(federation: Federation, model: Model | ModelSpec | str) -> dict[
         "graph-proj": {"eta": eta, "dsub": dsub},
     }
     return {name: {**suited.get(name, {}), **penalty} for name in METHODS}
+
+
+def own_tables(
+    names: Sequence[str],
+    federation: Federation,
+    model: Model | ModelSpec | str,
+    training: Training,
+    free: bool,
+) -> list[dict[str, Any]]:
+    """The methods on somebody's own data; with the Local that has all that a method's clients have
+    besides each other (`Method.alone`); and where the graph is `free`, over two of them.
+    """
+    known = [get_method(n) for n in names if n in METHODS]
+    more = [m.alone(Local()).name for m in known if not isinstance(m, Local)]
+    wanted = dict.fromkeys([*names, *(n for n in more if n != "local")])
+    options = own_options(federation, model)
+    tables = [{"name": name, **options.get(name, {})} for name in wanted]
+    return over_graphs(tables, federation, training) if free else tables
+
+
+def over_graphs(
+    tables: list[dict[str, Any]], federation: Federation, training: Training
+) -> list[dict[str, Any]]:
+    """The methods, with FedU twice: over the complete graph, and over one that is learnt, where
+    there are clients and rounds enough for that.
+
+    Each client chooses a quarter of the others, at most 9. Nobody has more than 3 times as many
+    neighbours, so ‖L‖ ≤ 6k, and mixing is stable at first: η ‖L‖ μR ≤ 1.
+    """
+    n = federation.clients
+    if n < FEWEST_FOR_KIN or training.rounds <= ALONE:
+        return tables
+    k = min(9, n // 4)
+    rule: dict[str, Any] = {"name": "kin", "neighbours": k, "after": ALONE}
+    if training.cohort_size(federation) < n:  # who trains first later is found later
+        rule["every"] = ALONE
+    learnt = {"eta": min(0.03, 0.5 / (3 * k)), "graph": {"kind": "learn", "rule": rule}}
+    out = []
+    for m in tables:
+        out += [m] if m["name"] != "fedu" else [m | {"graph": {"kind": "complete"}}, m | learnt]
+    return out
 
 
 def _set_some(tables: list[dict[str, Any]], given: dict[str, Any]) -> None:

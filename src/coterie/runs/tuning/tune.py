@@ -126,11 +126,15 @@ class TuningRequest(NamedTuple):
         return distinct(names, "-{}")
 
     def with_local(self) -> TuningRequest:
-        """Local comes first, unless it is there; with a penalty where the others have one."""
-        if any(isinstance(c.method, Local) for c in self.contenders):
-            return self
+        """Local comes first, unless it is there, with a penalty where the others have one; and so
+        does a Local with a memory where a method has one (`Method.alone`).
+        """
         penalty = max((c.method.l2 for c in self.contenders), default=0.0)
-        return self._replace(contenders=[Contender(Local(l2=penalty)), *self.contenders])
+        plain = Local(l2=penalty)
+        there = {type(c.method) for c in self.contenders}
+        wanted = {type(m): m for m in (plain, *(c.method.alone(plain) for c in self.contenders))}
+        added = [Contender(m) for kind, m in wanted.items() if kind not in there]
+        return self._replace(contenders=[*added, *self.contenders])
 
 
 def asked_experiment(experiment: Experiment) -> TuningRequest:
