@@ -1,15 +1,15 @@
-"""Where the states of N clients live: on the device, in host memory, or in a memory-mapped file.
+"""Where the states of N clients live: on the device, in host memory, or in a file.
 
 Only the rows of a cohort move.
 
-Host and file stores keep a row of bytes per client. A client that never trained takes no memory
-worth speaking of: its row is the common initial one until it is first written.
+Host and file stores keep a row of bytes per client that has trained, in the order in which they
+first did. Others have the common initial row. So room follows those that trained, and a cohort that
+is new is written in one piece.
 """
 
 from __future__ import annotations
 
 import abc
-import math
 import tempfile
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.core import pages
 from coterie.core.errors import InvalidInput
 
 
@@ -122,53 +123,84 @@ class DeviceStore(Store):
 
 
 class HostStore(Store):
-    """Rows in host memory (kind "host") or in a memory-mapped scratch file (kind "file")."""
+    """Rows in host memory."""
 
-    def __init__(
-        self, clients: int, initial: Any, kind: str = "host", path: Path | None = None
-    ) -> None:
-        self.kind = kind
+    kind = "host"
+
+    def __init__(self, clients: int, initial: Any) -> None:
         self.clients, self.format = clients, RowFormat(initial)
         self.default = self.format.initial_row() if self.format.bytes else np.zeros(0, np.uint8)
-        self.touched = np.zeros(clients, bool)
-        self.path = path
+        self.place: NDArray[np.int64] = np.full(clients, -1, np.int64)
+        """Which row is a client's; −1: none yet."""
+        self.used = 0
 
     @cached_property
     def rows(self) -> NDArray[np.uint8]:
-        """(N, bytes per client); made when first needed, so that nothing is written before a run
-        begins.
-        """
-        shape = (self.clients, self.format.bytes)
-        if self.kind == "host" or not math.prod(shape):
-            return np.zeros(shape, np.uint8)
-        try:
-            # Scratch only: after a crash it is rebuilt from checkpoints, never trusted. Untouched
-            # parts stay holes in the file.
-            where: Any = self.path or tempfile.TemporaryFile()  # noqa: SIM115 - the map keeps it
-            return np.memmap(where, np.uint8, "w+", shape=shape)
-        except OSError as error:
-            raise InvalidInput(
-                f"the store file {self.path} cannot be written: {error.strerror or error}."
-            ) from None
+        """(N, bytes per client), of which the first `used` are in use."""
+        return pages.zeros((self.clients, self.format.bytes))
+
+    def read(self, places: NDArray[np.int64]) -> NDArray[np.uint8]:
+        return self.rows[places]
+
+    def write(self, places: NDArray[np.int64], packed: NDArray[np.uint8]) -> None:
+        self.rows[places] = packed
 
     def packed(self, ids: NDArray[Any]) -> NDArray[np.uint8]:
-        out = np.asarray(self.rows[ids])
-        out[~self.touched[ids]] = self.default
+        places = self.place[ids]
+        known = places >= 0
+        if known.all():
+            return self.read(places)
+        out = np.repeat(self.default[None], len(places), axis=0)
+        out[known] = self.read(places[known])
         return out
 
     def gather(self, ids: NDArray[Any]) -> Any:
         return self.format.unpack(self.packed(np.asarray(ids)))
 
     def load(self, ids: NDArray[Any], packed: NDArray[np.uint8]) -> None:
-        self.rows[ids] = packed
-        self.touched[ids] = True
+        new = np.unique(ids[self.place[ids] < 0])
+        self.place[new] = self.used + np.arange(len(new))
+        self.used += len(new)
+        self.write(self.place[ids], packed)
 
     def scatter(self, ids: NDArray[Any], rows: Any) -> None:
         if self.format.bytes:
             self.load(np.asarray(ids), self.format.pack(rows))
 
 
+class FileStore(HostStore):
+    """Rows in a scratch file: after a crash it is made anew from checkpoints, never trusted."""
+
+    kind = "file"
+
+    def __init__(self, clients: int, initial: Any, path: Path | None = None) -> None:
+        super().__init__(clients, initial)
+        self.path = path
+
+    @cached_property
+    def file(self) -> pages.RowFile:
+        """Made when first needed, so that nothing is written before a run begins."""
+        try:
+            if self.path is None:
+                file: Any = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - it is kept
+            else:
+                file = self.path.open("w+b", buffering=0)
+        except OSError as error:
+            raise InvalidInput(
+                f"the store file {self.path} cannot be written: {error.strerror or error}."
+            ) from None
+        return pages.RowFile(file, self.format.bytes)
+
+    def read(self, places: NDArray[np.int64]) -> NDArray[np.uint8]:
+        out = np.empty((len(places), self.format.bytes), np.uint8)
+        self.file.read(places, np.ones(len(places), np.int64), out)
+        return out
+
+    def write(self, places: NDArray[np.int64], packed: NDArray[np.uint8]) -> None:
+        self.file.write(places, packed)
+
+
 def make_store(kind: str, clients: int, initial: Any, path: Path | None = None) -> Store:
     if kind == "device":
         return DeviceStore(clients, initial)
-    return HostStore(clients, initial, kind, path)
+    return FileStore(clients, initial, path) if kind == "file" else HostStore(clients, initial)
