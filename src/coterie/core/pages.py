@@ -12,6 +12,7 @@ import contextlib
 import math
 import mmap
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -52,7 +53,7 @@ class RowFile:
 
     def read(self, first: NDArray[Any], count: NDArray[Any], out: NDArray[Any]) -> None:
         """Rows first[i] … first[i] + count[i] − 1 for every i, one after the other, into `out`."""
-        view, place = memoryview(out.reshape(-1).view(np.uint8)), 0
+        view, place = out.reshape(-1).view(np.uint8).data, 0
         for row, rows in _runs(first, count):
             here = view[place : place + rows * self.width]
             place += len(here)
@@ -65,7 +66,7 @@ class RowFile:
 
     def write(self, first: NDArray[Any], rows: NDArray[Any]) -> None:
         """A row for every number in `first`."""
-        view, place = memoryview(np.ascontiguousarray(rows).reshape(-1).view(np.uint8)), 0
+        view, place = np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data, 0
         for row, count in _runs(first, np.ones(len(first), np.int64)):
             here = view[place : place + count * self.width]
             place += len(here)
@@ -84,7 +85,8 @@ def in_file(array: NDArray[Any]) -> RowFile | None:
     assert isinstance(array, np.memmap)
     if array.filename is None:
         return None
-    return RowFile(open(array.filename, "rb", buffering=0), array[:1].nbytes, array.offset)
+    file = Path(array.filename).open("rb", buffering=0)  # noqa: SIM115 - it is kept
+    return RowFile(file, array[:1].nbytes, array.offset)
 
 
 def _runs(first: NDArray[Any], count: NDArray[Any]) -> Iterator[tuple[int, int]]:

@@ -61,7 +61,8 @@ def clients(now: Round, turn: Callable[..., PyTree], who: Who, rows: ClientState
         return lax.map(one, arguments, batch_size=spec.at_once)
     # Clients with alike amounts of data go side by side: a group takes as long as its largest
     # member.
-    order = jnp.argsort(now.setting.data.size[who.ids])
+    data = now.setting.data
+    order = jnp.argsort(data.size[data.index_of(who.ids)])
     sorted_ = jax.tree.map(lambda leaf: leaf[order], arguments)
     out = lax.map(one, sorted_, batch_size=spec.at_once)
     back = jnp.argsort(order)
