@@ -69,7 +69,7 @@ CASES: dict[str, tuple[Any, dict[str, Any]]] = {
         {"graph": graph.complete(CLIENTS)},
     ),
     "pfedme": (coterie.PFedMe(local_rounds=3, trains="sampled"), {}),
-    "lp-proj-1": (get_method("lp-proj-1", {"dsub": 5}), {}),
+    "lp-proj-1": (get_method("lp-proj-1", {"dsub": 5, "trains": "sampled"}), {}),
     "per-fedavg": ("per-fedavg", {}),
     "labels flipped": (coterie.FedAvg(local_steps=3), {"attack": "label-flip"}),
     "full batches": (coterie.FedAvg(local_steps=2), {"sampling": "full", "batch_size": None}),
