@@ -11,7 +11,7 @@ only; dFedU draws 50 edges of a ring for a round, and their 100 ends train. "10 
 clients' label shares. Every cell is a process of its own. "Start-up" is from the arrays in their
 files to a simulator and its step-size conditions, graphs included (compiling is not). "Peak" is the
 most memory that was ever resident (VmHWM), "after start-up" what was then; "ms a round" is the
-median of 300 rounds after 20; N take turns, and of REPEATS processes the median counts. 1,000
+median of 100 rounds after 10; N take turns, and of REPEATS processes the median counts. 1,000
 clients are evaluated once. "Checkpoint" is the time of one after 10 rounds.
 """
 
@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy as np
 
-FEATURES, CLASSES, COHORT, REPEATS, ROUNDS, WARM = 60, 10, 100, 3, 300, 20
+FEATURES, CLASSES, COHORT, REPEATS, ROUNDS, WARM = 60, 10, 100, 3, 100, 10
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 METHODS = ("fedavg", "fedu, ring", "fedu, 10 nearest", "pfedme", "lp-proj-1", "dfedu, ring")
 HERE = Path(__file__).parent

@@ -182,7 +182,8 @@ def from_edges(n: int, rows: Any, columns: Any, weights: Any, name: str) -> Grap
         number, first = np.unique(number, return_index=True)
         weights = weights[first]
     else:
-        number = np.unique(number)
+        number.sort()
+        number = number[np.diff(number, prepend=-1) > 0]
     low, high = (part.astype(np.int32) for part in np.divmod(number, n))
     del number
     both = (
@@ -352,10 +353,9 @@ def build(
                 " regression."
             )
         return by_labels(known.label_counts(), weight=weight)
-    points = _means(known)
     if known.task == "classification":
-        points = known.label_counts() / known.train.sizes[:, None]
-    return nearest(points, neighbours, weight)
+        return nearest(known.label_counts() / known.train.sizes[:, None], neighbours, weight)
+    return nearest(_means(known), neighbours, weight)
 
 
 def by_cluster(federation: Federation, *, weight: float = 1.0) -> Graph:

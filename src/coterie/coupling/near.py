@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 EXACT, FLAT = 20_000, 3
 """Of more points than this, in more dimensions than this, the neighbours are approximate."""
-TREES, LEAF, SEED = 4, 32, 0x4EA2
+TREES, LEAF, SEED, TIE = 3, 32, 0x4EA2, 1e-5
 
 
 def nearest_others(points: NDArray[np.floating], count: int) -> NDArray[np.int64]:
@@ -38,7 +38,7 @@ def approximately(points: NDArray[np.floating], count: int) -> NDArray[np.int64]
     points = np.ascontiguousarray(points, np.float32)
     best: tuple[NDArray[np.float32], NDArray[np.int32]] | None = None
     for _ in range(TREES):
-        found = _in_leaves(points, _leaves(points, rng), count)
+        found = _in_leaves(points, _leaves(points, rng), count, rng)
         best = found if best is None else _merged(best, found, count)
     assert best is not None
     return best[1].astype(np.int64)
@@ -65,7 +65,7 @@ def _leaves(points: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np
 
 
 def _in_leaves(
-    points: NDArray[np.float32], leaves: NDArray[np.int32], count: int
+    points: NDArray[np.float32], leaves: NDArray[np.int32], count: int, rng: np.random.Generator
 ) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
     """Of every point the nearest of its group: distances and numbers, (N, count)."""
     n = len(points)
@@ -76,7 +76,9 @@ def _in_leaves(
         there = points[some]
         squares = (there * there).sum(2)
         gap = squares[:, :, None] + squares[:, None] - 2 * (there @ there.transpose(0, 2, 1))
-        gap = np.maximum(gap, 0)
+        # Of points that coincide everybody takes others, and not all the same ones.
+        chance = rng.random(gap.shape, np.float32)
+        gap = np.maximum(gap, 0) + TIE * squares.mean() * chance
         # Oneself is no neighbour, and one that is there twice is one neighbour.
         gap[some[:, :, None] == some[:, None]] = np.inf
         again = np.triu(np.ones((some.shape[1],) * 2, bool), 1)

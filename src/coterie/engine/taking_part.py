@@ -62,6 +62,8 @@ def who_of(sim: Simulator, gone: NDArray[np.bool_] | None) -> Who:
     # there twice.
     most = sim.graph.widest if sim.kinship is None else sim.kinship.rule.most(n)
     width = min(n, int(len(members) * (1 + most)))
+    if sim.setting.graph.dense is None:  # few shapes, where most clients have fewer neighbours
+        width = min(width, 1 << (len(needed) - 1).bit_length())
     padding = np.full(width - len(needed), needed[-1])
     return Who(trainers, senders, np.concatenate([needed, padding]))
 
