@@ -12,7 +12,8 @@ clients' label shares. Every cell is a process of its own. "Start-up" is from th
 files to a simulator and its step-size conditions, graphs included (compiling is not). "Peak" is the
 most memory that was ever resident (VmHWM), "after start-up" what was then; "ms a round" is the
 median of 100 rounds after 10; N take turns, and of REPEATS processes the median counts. 1,000
-clients are evaluated once. "Checkpoint" is the time of one after 10 rounds.
+clients are evaluated once. "CPU" is the process's time on all cores, which other load hardly changes.
+"Checkpoint" is the time of one after 10 rounds.
 """
 
 from __future__ import annotations
@@ -102,11 +103,12 @@ def cell(clients: int, name: str, data: Path, store: str) -> dict[str, float]:
         started = status("VmRSS")
         for _ in range(WARM):
             sim.advance(1)
-        spent = []
+        spent, busy = [], time.process_time()
         for _ in range(ROUNDS):
             at = time.perf_counter()
             sim.advance(1)
             spent.append(time.perf_counter() - at)
+        busy = time.process_time() - busy
         checkpoints = Checkpoints(Path(folder), "", {})
         checkpoints.write(sim)
         for _ in range(10):
@@ -122,6 +124,7 @@ def cell(clients: int, name: str, data: Path, store: str) -> dict[str, float]:
         "base": base,
         "started": started,
         "round": 1e3 * float(np.median(spent)),
+        "busy": 1e3 * busy / ROUNDS,
         "peak": status("VmHWM"),
         "checkpoint": 1e3 * saved,
         "evaluation": looked,
@@ -147,16 +150,16 @@ def table(found: dict[tuple[str, int], dict[str, float]], store: str) -> list[st
     lines = [
         f"Python bench/scale.py, store {store!r}, {machine()}.",
         "",
-        "| method | N | start-up, s | ms a round | of N = 10³ | peak, MB | after start-up, MB |"
-        " checkpoint, ms | evaluation, s |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| method | N | start-up, s | ms a round | of N = 10³ | CPU ms a round | peak, MB |"
+        " after start-up, MB | checkpoint, ms | evaluation, s |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     lines[0] = lines[0].replace("Python bench", "`python bench", 1).replace(".py,", ".py`,", 1)
     for (name, n), c in found.items():
         first = found.get((name, SIZES[0]), c)["round"]
         lines.append(
             f"| {name} | {n:,} | {c['start']:.1f} | {c['round']:.2f} | {c['round'] / first:.2f} |"
-            f" {c['peak']:.0f} | {c['started']:.0f} | {c['checkpoint']:.0f} |"
+            f" {c['busy']:.2f} | {c['peak']:.0f} | {c['started']:.0f} | {c['checkpoint']:.0f} |"
             f" {c['evaluation']:.1f} |"
         )
     return lines
@@ -184,6 +187,19 @@ def figure(found: dict[tuple[str, int], dict[str, float]], path: Path) -> None:
     made.savefig(path, metadata={"Date": None})
 
 
+def medians(runs: dict[tuple[str, int], list[dict[str, float]]]) -> dict[Any, dict[str, float]]:
+    middle = lambda got: {k: float(np.median([g[k] for g in got])) for k in got[0]}
+    return {key: middle(got) for key, got in runs.items()}
+
+
+def write(runs: dict[tuple[str, int], list[dict[str, float]]], store: str) -> None:
+    """Table and figure of what there is so far: a run that is stopped leaves what it has."""
+    found = medians(runs)
+    text = "\n".join(table(found, store)) + "\n"
+    (HERE / "scale.result.md").write_text(text, encoding="utf-8")
+    figure(found, HERE / "scale.svg")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--clients", type=int)
@@ -209,16 +225,11 @@ def main() -> None:
                     got = in_a_process(n, name, root / str(n), given.store)
                     print(name, n, {k: round(v, 2) for k, v in got.items()}, flush=True)
                     runs.setdefault((name, n), []).append(got)
+                    if given.clients is None and given.method is None:
+                        write(runs, given.store)
     finally:
         shutil.rmtree(root)
-    found = {
-        key: {k: float(np.median([g[k] for g in got])) for k in got[0]} for key, got in runs.items()
-    }
-    lines = table(found, given.store)
-    print("\n".join(lines))
-    if given.clients is None and given.method is None:
-        (HERE / "scale.result.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
-        figure(found, HERE / "scale.svg")
+    print("\n".join(table(medians(runs), given.store)))
 
 
 if __name__ == "__main__":

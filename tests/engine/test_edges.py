@@ -1,4 +1,4 @@
-"""dFedU over edges that are drawn: who trains, what is mixed, what is billed, and what is refused."""
+"""dFedU over edges that are drawn: who trains, what is mixed and billed, and what is refused."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from coterie.core.errors import InvalidInput
 from coterie.coupling import graph
 from coterie.data.federation import Federation
 from coterie.engine.edges import Edges
+from coterie.engine.reference import simulate_slowly
 from coterie.methods.local import equal_compute
 from tests.support.federations import blobs
 
@@ -91,6 +92,8 @@ def test_what_does_not_go_with_drawn_edges_is_refused(town: Federation) -> None:
         coterie.simulate(method, town, graph=ring(), channel="delta", **OPTIONS)
     with pytest.raises(InvalidInput, match="simulate them one by one"):
         coterie.simulate_many([method], town, graph=ring(), **OPTIONS)
+    with pytest.raises(InvalidInput, match="the slow reference takes all edges"):
+        simulate_slowly(method, town, "mlr", graph=ring(), **OPTIONS)
     with pytest.raises(InvalidInput, match="in deployments all edges are used"):
         method.check_deployed()
     with pytest.raises(InvalidInput, match="nothing to compare with"):
