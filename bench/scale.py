@@ -12,7 +12,7 @@ clients' label shares. Every cell is a process of its own. "Start-up" is from th
 files to a simulator and its step-size conditions, graphs included (compiling is not). "Peak" is the
 most memory that was ever resident (VmHWM), "after start-up" what was then; "ms a round" is the
 median of 100 rounds after 10; N take turns, and of REPEATS processes the median counts. 1,000
-clients are evaluated once. "CPU" is the process's time on all cores, which other load hardly changes.
+clients are evaluated once. "CPU" is the time of the process on all cores, so waiting is left out.
 "Checkpoint" is the time of one after 10 rounds.
 """
 
