@@ -11,7 +11,7 @@ import coterie
 from coterie import Federation, InvalidInput, Training
 from coterie.engine.reference import Reference
 from coterie.engine.simulate import Simulator
-from coterie.engine.store import HostStore
+from coterie.engine.store import FileStore
 
 RUN: dict[str, Any] = {"rounds": 4, "eval_every": 4, "batch_size": 4, "precision": "float64"}
 
@@ -101,9 +101,10 @@ def test_simulate_many_refuses_what_it_cannot_map(ragged: Federation) -> None:
 def test_without_a_folder_the_file_is_a_temporary_one(ragged: Federation) -> None:
     result = coterie.simulate(coterie.Local(local_steps=1), ragged, rounds=1, store="file")
     store = result.simulator.store
-    assert isinstance(store, HostStore)
-    assert isinstance(store.rows, np.memmap)
+    assert isinstance(store, FileStore)
     assert store.path is None
+    assert store.file.file.seekable()
+    assert store.used == ragged.clients
 
 
 def test_conditions_are_reported_before_the_run(ragged: Federation) -> None:

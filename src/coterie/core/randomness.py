@@ -132,6 +132,12 @@ def shuffled(seed: Any, role: Role, n: int) -> Any:
     return permute(role_key(seed, role), jnp.arange(n), n)
 
 
+@partial(jax.jit, static_argnums=(1, 2, 3))
+def some_of(seed: Any, role: Role, n: int, count: int) -> Any:
+    """The first `count` of `shuffled`."""
+    return permute(role_key(seed, role), jnp.arange(count), n)
+
+
 def cohort(key: Any, t: Any, clients: Any, size: int) -> Any:
     """The `size` clients sampled in round t, without replacement, in increasing order."""
     return jnp.sort(permute(jax.random.fold_in(key, t), jnp.arange(size), clients))

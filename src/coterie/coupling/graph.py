@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from scipy.sparse.linalg import eigsh
 
 from coterie.core.errors import InvalidInput, shown, unknown
 from coterie.core.files import read_arrays
+from coterie.coupling.checked import symmetric
+from coterie.coupling.near import nearest_others
 from coterie.data.arguments import as_federation
 from coterie.data.federation import Federation
 from coterie.data.shape import ProblemShape
@@ -31,6 +34,12 @@ KINDS = (
     "hidden",
     "matrix",
 )
+PAIRWISE = 20_000
+"""The most clients of graphs that look at every pair of them."""
+
+
+EXACT_NORM = 2_000
+"""The most clients whose ‖L‖ is worked out to the last digit."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,51 +55,7 @@ class Graph:
     name: str = "matrix"
 
     def __post_init__(self) -> None:
-        try:
-            a = sp.csr_array(self.weights, dtype=np.float64)
-        except (TypeError, ValueError):
-            raise InvalidInput(
-                f"the graph's matrix is {shown(self.weights)}, but must be a square table of"
-                " numbers."
-            ) from None
-        if a.ndim != 2:
-            raise InvalidInput(
-                f"the graph's matrix has {a.ndim} dimensions, but must be a square table of"
-                " numbers."
-            )
-        if a.shape[0] != a.shape[1]:
-            raise InvalidInput(
-                f"the graph's matrix has the shape {a.shape[0]}×{a.shape[1]}, but must be square."
-            )
-        a.eliminate_zeros()
-        a.sort_indices()
-        if not np.isfinite(a.data).all():
-            raise InvalidInput(
-                "the graph has a weight that is NaN or infinite; weights must be finite numbers"
-                " ≥ 0."
-            )
-        if len(a.data) and a.data.min() < 0:
-            k = int(np.argmin(a.data))
-            row = int(np.searchsorted(a.indptr, k, "right")) - 1
-            raise InvalidInput(
-                f"the graph has the weight {a.data[k]:g} between clients {row} and {a.indices[k]};"
-                " weights must be ≥ 0."
-            )
-        diagonal = np.flatnonzero(a.diagonal())
-        if len(diagonal):
-            raise InvalidInput(
-                f"the graph couples client {diagonal[0]} to itself; its matrix must have a zero"
-                " diagonal."
-            )
-        gap = sp.coo_array(abs(a - a.T))
-        if gap.nnz and gap.data.max() > 1e-9 * max(1.0, a.data.max()):
-            i = int(np.argmax(gap.data))
-            k, j = int(gap.coords[0][i]), int(gap.coords[1][i])
-            raise InvalidInput(
-                f"the graph is not symmetric: the weight from client {k} to {j} is {a[k, j]:g}, but"
-                f" from {j} to {k} it is {a[j, k]:g}."
-            )
-        object.__setattr__(self, "weights", a)
+        object.__setattr__(self, "weights", symmetric(self.weights))
 
     @property
     def clients(self) -> int:
@@ -105,6 +70,11 @@ class Graph:
         """Neighbours per client."""
         return np.diff(self.weights.indptr)
 
+    @cached_property
+    def widest(self) -> int:
+        """The most neighbours that a client has."""
+        return int(self.degrees.max(initial=0))
+
     @property
     def laplacian(self) -> sp.csr_array:
         """L = D − A."""
@@ -112,13 +82,15 @@ class Graph:
 
     @property
     def laplacian_norm(self) -> float:
-        """ρ = ‖L‖, the largest eigenvalue."""
+        """ρ = ‖L‖, the largest eigenvalue; of many clients to about a thousandth."""
         if self.weights.nnz == 0:
             return 0.0
         if self.clients <= 500:
             return float(np.linalg.eigvalsh(self.laplacian.toarray())[-1])
         start = np.random.default_rng(0).standard_normal(self.clients)
-        return float(eigsh(self.laplacian, k=1, which="LA", return_eigenvectors=False, v0=start)[0])
+        tol = 0.0 if self.clients <= EXACT_NORM else 1e-3
+        given = {"which": "LA", "return_eigenvectors": False, "v0": start, "tol": tol}
+        return float(eigsh(self.laplacian, k=1, **given)[0])
 
     @property
     def components(self) -> int:
@@ -203,23 +175,36 @@ def from_arrays(found: dict[str, NDArray[Any]], clients: int, name: str) -> Grap
 def from_edges(n: int, rows: Any, columns: Any, weights: Any, name: str) -> Graph:
     """Edges given once; both directions are stored. Repeated edges count once."""
     low, high = np.minimum(rows, columns), np.maximum(rows, columns)
-    weights = np.broadcast_to(np.asarray(weights, float), low.shape)
-    _, first = np.unique(low.astype(np.int64) * n + high, return_index=True)
-    low, high, weights = low[first], high[first], weights[first]
+    number = low.astype(np.int64) * n + high
+    del low, high  # of a million clients they are many
+    weights = np.asarray(weights, float)
+    if weights.ndim:
+        number, first = np.unique(number, return_index=True)
+        weights = weights[first]
+    else:
+        number.sort()
+        number = number[np.diff(number, prepend=-1) > 0]
+    low, high = (part.astype(np.int32) for part in np.divmod(number, n))
+    del number
     both = (
-        np.concatenate([weights, weights]),
+        np.resize(weights, 2 * len(low)),
         (np.concatenate([low, high]), np.concatenate([high, low])),
     )
     return Graph(sp.csr_array(sp.coo_array(both, shape=(n, n))), name)
 
 
-def _pairs(n: int) -> tuple[NDArray[Any], NDArray[Any]]:
+def _pairs(n: int, name: str) -> tuple[NDArray[Any], NDArray[Any]]:
+    if n > PAIRWISE:
+        raise InvalidInput(
+            f"the graph is {name!r}, which looks at every pair of clients, and there are {n:,} of"
+            f" them; with more than {PAIRWISE:,} it must be 'ring', 'nearest' or a sparse matrix."
+        )
     return np.triu_indices(n, 1)
 
 
 def complete(clients: int, weight: float = 1.0, name: str = "complete") -> Graph:
     """Everybody with everybody. (weight = 0.5 is "Equal" of the FedU paper.)"""
-    return from_edges(clients, *_pairs(clients), weight, name)
+    return from_edges(clients, *_pairs(clients, name), weight, name)
 
 
 def star(clients: int, weight: float = 1.0, centre: int = 0) -> Graph:
@@ -236,7 +221,7 @@ def ring(clients: int, weight: float = 1.0) -> Graph:
 
 def nearest(points: NDArray[Any], neighbours: int, weight: float = 1.0) -> Graph:
     """Each client with its `neighbours` nearest ones (Euclidean distance of the given points), made
-    symmetric by taking either's choice.
+    symmetric by taking either's choice. Of many clients they are approximate (`near.py`).
     """
     n = len(points)
     if not 1 <= neighbours < max(n, 2):
@@ -244,14 +229,8 @@ def nearest(points: NDArray[Any], neighbours: int, weight: float = 1.0) -> Graph
             f"graph.neighbours is {neighbours}, but must be a whole number from 1 to {n - 1} (one"
             " less than the clients)."
         )
-    from scipy.spatial import cKDTree
-
-    _, index = cKDTree(points).query(points, k=neighbours + 1)
-    # Where points coincide, a client need not be the first in its own list, or in it at all: drop
-    # it where it is, else the last.
-    mine = index == np.arange(n)[:, None]
-    mine[~mine.any(1), -1] = True
-    return from_edges(n, np.repeat(np.arange(n), neighbours), index[~mine], weight, "nearest")
+    near = nearest_others(points, neighbours)
+    return from_edges(n, np.repeat(np.arange(n), neighbours), near.reshape(-1), weight, "nearest")
 
 
 def random_graph(clients: int, probability: float, weight: float = 1.0, seed: int = 0) -> Graph:
@@ -261,7 +240,7 @@ def random_graph(clients: int, probability: float, weight: float = 1.0, seed: in
             f"graph.probability is {probability!r}, but must be a number ≥ 0 and ≤ 1."
         )
     rng = np.random.default_rng([seed, 0x62])
-    rows, columns = _pairs(clients)
+    rows, columns = _pairs(clients, "random-graph")
     keep = rng.random(len(rows)) < probability
     return from_edges(clients, rows[keep], columns[keep], weight, "random-graph")
 
@@ -274,7 +253,7 @@ def random_weights(clients: int, seed: int = 0, *, weight: float = 1.0) -> Graph
     weight `weight`. The published code differs: the mean of two numbers from U(0, 1), and 0 where
     that is below 0.25.
     """
-    rows, columns = _pairs(clients)
+    rows, columns = _pairs(clients, "random")
     drawn = np.random.default_rng([seed, 0x63]).standard_normal(len(rows))
     if len(drawn) > 1:
         drawn = (drawn - drawn.min()) / (drawn.max() - drawn.min())
@@ -290,7 +269,7 @@ def by_size(sizes: NDArray[Any], *, weight: float = 1.0) -> Graph:
     A client is large when it has more training samples than the median.
     """
     large = np.asarray(sizes) > np.median(sizes)
-    rows, columns = _pairs(len(sizes))
+    rows, columns = _pairs(len(sizes), "weighted")
     return from_edges(
         len(sizes),
         rows,
@@ -305,7 +284,7 @@ def by_labels(label_counts: NDArray[Any], *, weight: float = 1.0) -> Graph:
     the same labels.
     """
     has = np.asarray(label_counts) > 0
-    rows, columns = _pairs(len(has))
+    rows, columns = _pairs(len(has), "similar")
     common = (has[rows] & has[columns]).sum(1)
     same = (has[rows] == has[columns]).all(1)
     return from_edges(
@@ -374,10 +353,9 @@ def build(
                 " regression."
             )
         return by_labels(known.label_counts(), weight=weight)
-    points = _means(known)
     if known.task == "classification":
-        points = known.label_counts() / known.train.sizes[:, None]
-    return nearest(points, neighbours, weight)
+        return nearest(known.label_counts() / known.train.sizes[:, None], neighbours, weight)
+    return nearest(_means(known), neighbours, weight)
 
 
 def by_cluster(federation: Federation, *, weight: float = 1.0) -> Graph:
@@ -388,7 +366,7 @@ def by_cluster(federation: Federation, *, weight: float = 1.0) -> Graph:
             " makes some."
         )
     cluster = np.asarray(federation.facts["cluster"])
-    rows, columns = _pairs(len(cluster))
+    rows, columns = _pairs(len(cluster), "hidden")
     alike = cluster[rows] == cluster[columns]
     return from_edges(len(cluster), rows[alike], columns[alike], weight, "hidden")
 

@@ -7,6 +7,7 @@ import json
 
 import numpy as np
 
+from coterie.core.pages import chunks
 from coterie.data.federation import Federation
 
 NAMES = ("clients", "features", "labels", "target")
@@ -22,5 +23,6 @@ def hash_federation(federation: Federation) -> str:
     for split in federation.splits:
         for array in (split.x, split.y, split.offsets):
             found.update(f"{array.dtype.str}{array.shape}".encode())
-            found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+            for part in chunks(array):
+                found.update(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)
     return found.hexdigest()

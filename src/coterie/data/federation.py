@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from coterie.core.errors import InvalidInput
 from coterie.core.frames import frame, html_table
+from coterie.core.pages import chunks
 from coterie.data.shape import ProblemShape, Task
 
 if TYPE_CHECKING:
@@ -142,8 +143,9 @@ class Federation:
             raise InvalidInput(
                 f"{where} has inputs of type {s.x.dtype}; they must be floating point."
             )
-        if not np.isfinite(s.x).all():
-            row = int(np.flatnonzero(~np.isfinite(s.x.reshape(len(s.x), -1)).all(1))[0])
+        if not all(np.isfinite(part).all() for part in chunks(s.x)):
+            wrong = [~np.isfinite(part.reshape(len(part), -1)).all(1) for part in chunks(s.x)]
+            row = int(np.flatnonzero(np.concatenate(wrong))[0])
             owner = int(np.searchsorted(o, row, "right")) - 1
             raise InvalidInput(
                 f"{where} has NaN or infinity in sample {row - int(o[owner])} of client {owner};"
@@ -155,9 +157,9 @@ class Federation:
                     f"{where} has targets of type {s.y.dtype}; class numbers must be whole numbers."
                 )
             if len(s.y) and (s.y.min() < 0 or s.y.max() >= self.classes):
-                wrong = int(s.y.min() if s.y.min() < 0 else s.y.max())
+                label = int(s.y.min() if s.y.min() < 0 else s.y.max())
                 raise InvalidInput(
-                    f"{where} has the label {wrong}, but labels must be from 0 to"
+                    f"{where} has the label {label}, but labels must be from 0 to"
                     f" {self.classes - 1}."
                 )
         elif not np.issubdtype(s.y.dtype, np.floating) or not np.isfinite(s.y).all():

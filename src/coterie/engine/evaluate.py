@@ -22,6 +22,7 @@ from coterie.engine.mesh import each_client, everywhere, put_data
 from coterie.engine.outputs import TILE, Look, Tiles, host_scores
 from coterie.engine.setting import ClientState, HubState, Round, Setting, Spec
 from coterie.engine.store import Store
+from coterie.engine.supply import Supply
 from coterie.models.objective import Learner
 
 AT_ONCE = 256
@@ -35,6 +36,14 @@ class DeviceSplit(NamedTuple):
     y: Any
     start: Any
     size: Any
+
+    def index_of(self, client: Any) -> Any:
+        """A client's index in these arrays."""
+        return client
+
+    def of(self, ids: Any) -> DeviceSplit:
+        """What holds the rows of these clients."""
+        return self
 
 
 class Scores(NamedTuple):
@@ -64,7 +73,8 @@ def _scores(
     learner: Learner, models: Sequence[Vector], held: DeviceSplit, client: Any
 ) -> tuple[Any, Any]:
     """Mean loss and score of a client's models on its samples, a tile at a time."""
-    start, size = held.start[client], held.size[client]
+    mine = held.index_of(client)
+    start, size = held.start[mine], held.size[mine]
 
     def tile(i: Any, sums: Any) -> Any:
         index = i * TILE + jnp.arange(TILE)
@@ -87,8 +97,9 @@ def _outputs(
     learner: Learner, models: Sequence[Vector], held: DeviceSplit, client: Any, first: Any
 ) -> tuple[Any, Any]:
     """Outputs (views, TILE, classes) and losses (views, TILE) of a client's models on a tile."""
-    place = jnp.minimum(first + jnp.arange(TILE), held.size[client] - 1)
-    x, y = held.x[held.start[client] + place], held.y[held.start[client] + place]
+    mine = held.index_of(client)
+    rows = held.start[mine] + jnp.minimum(first + jnp.arange(TILE), held.size[mine] - 1)
+    x, y = held.x[rows], held.y[rows]
     found = []
     for model in models:
         outputs = learner.apply(model.tree, x)
@@ -178,39 +189,52 @@ def _tiles(
 compiled_tiles = jax.jit(_tiles, static_argnames="spec")
 
 
-def looking(now: Round, hub: HubState, store: Store, held: DeviceSplit) -> Look:
+def looking(now: Round, hub: HubState, store: Store, held: Any, supply: Supply) -> Look:
     """What all clients' models give for tiles of their rows."""
 
     def look(tiles: Tiles) -> tuple[Any, Any]:
-        some = tiles, store.gather(tiles.client)
-        found: tuple[Any, Any] = compiled_tiles(now.spec, now.setting, hub, held, some, now.t)
+        who, some = tiles.client, (tiles, store.gather(tiles.client))
+        setting = supply.setting(now.setting, who)
+        found: tuple[Any, Any] = compiled_tiles(now.spec, setting, hub, held.of(who), some, now.t)
         return found
 
     return look
 
 
-def evaluate(
-    now: Round, hub: HubState, store: Store, held: DeviceSplit, at_once: int, *, metric: Metric
-) -> Scores:
-    """Scores of all clients; clients with alike amounts of samples are evaluated side by side."""
+class Looked(NamedTuple):
+    """Who is evaluated, and how."""
+
+    at_once: int
+    metric: Metric
+    supply: Supply
+    clients: NDArray[np.int64] | None = None
+    """None: all of them."""
+
+
+def evaluate(now: Round, hub: HubState, store: Store, held: Any, how: Looked) -> Scores:
+    """Scores of clients; those with alike amounts of samples are evaluated side by side. Of clients
+    that are not looked at they are NaN.
+    """
+    n, metric, views = now.spec.clients, how.metric, len(now.setting.method.model_views)
+    size = np.asarray(held.size)
     if not metric.rowwise:
-        size, views = np.asarray(held.size, np.int64), len(now.setting.method.model_views)
-        look = looking(now, hub, store, held)
-        return Scores(*host_scores(metric, look, held.y, size, views, at_once=at_once))
-    now = now._replace(
-        spec=dataclasses.replace(now.spec, learner=scored_by(now.spec.learner, metric))
-    )
-    spec, setting, n = now.spec, now.setting, now.spec.clients
-    order = np.argsort(np.asarray(held.size), kind="stable")
-    width = min(at_once, n)
-    views = len(setting.method.model_views)
+        if how.clients is not None:
+            size = np.where(np.isin(np.arange(n), how.clients), size, 0)
+        look = looking(now, hub, store, held, how.supply)
+        found = host_scores(metric, look, held.y, size.astype(np.int64), views, at_once=how.at_once)
+        return Scores(*found)
+    spec = dataclasses.replace(now.spec, learner=scored_by(now.spec.learner, metric))
+    who = np.arange(n) if how.clients is None else how.clients
+    order = who[np.argsort(size[who], kind="stable")]
+    width = min(how.at_once, len(who))
     loss, score = np.full((views, n), np.nan), np.full((views, n), np.nan)
     pending = []
-    for begin in range(0, n, width):
+    for begin in range(0, len(who), width):
         ids = order[begin : begin + width]
         some = np.resize(ids, width)
-        rows = store.gather(some)
-        pending.append((ids, compiled_chunk(spec, setting, hub, held, (some, rows), now.t)))
+        rows, setting = store.gather(some), how.supply.setting(now.setting, some)
+        chunk = compiled_chunk(spec, setting, hub, held.of(some), (some, rows), now.t)
+        pending.append((ids, chunk))
     for ids, (losses, scores) in pending:
         loss[:, ids] = np.asarray(losses).T[:, : len(ids)]
         score[:, ids] = np.asarray(scores).T[:, : len(ids)]

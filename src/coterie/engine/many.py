@@ -97,6 +97,11 @@ class Many:
             like = self.sims[0] if self.sims else None
             made = Simulator(method, federation, model, options, graph, channel=channel, like=like)
             self.sims.append(made)
+        if self.sims[0].supply.edges is not None:
+            raise InvalidInput(
+                f"{self.sims[0].method.name}.edges is {self.sims[0].method.edges}, but runs side by"
+                " side take all edges; simulate them one by one."
+            )
         if len({jax.tree.structure(s.method) for s in self.sims}) > 1:
             raise InvalidInput(
                 "simulate_many needs methods that differ in floats only, but some differ in their"

@@ -40,7 +40,7 @@ def adapts_on_data(simulator: Simulator) -> bool:
     Per-FedAvg's are; else they follow from the states alone.
     """
     with simulator.precision():
-        now, client = simulator.now(), 0
+        now, client = simulator.now(np.zeros(1, int)), 0
         row = jax.tree.map(lambda leaf: leaf[0], simulator.store.gather(np.zeros(1, int)))
         missing, given = _NoRows(), now.objective(client)
         held: Any = None if given.held is None else missing
@@ -87,8 +87,9 @@ def all_views(simulator: Simulator) -> dict[str, Vector]:
         for begin in range(0, n, width):
             ids = np.arange(begin, min(begin + width, n))
             some = np.resize(ids, width)
+            setting = sim.supply.setting(sim.setting, some)
             found = _compiled(
-                sim.spec, sim.setting, sim.hub_state, (some, sim.store.gather(some)), sim.t
+                sim.spec, setting, sim.hub_state, (some, sim.store.gather(some)), sim.t
             )
             count = len(ids)
             parts.append(

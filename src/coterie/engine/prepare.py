@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -11,17 +12,21 @@ from jax.sharding import Mesh
 from numpy.typing import NDArray
 
 from coterie.adversary import Attack, Threat, draw_malicious
+from coterie.channel import link
+from coterie.channel.base import Channel
 from coterie.channel.codec import size_of
 from coterie.core.errors import InvalidInput
-from coterie.core.typing import Array, Scalar
-from coterie.coupling.graph import Graph, complete
+from coterie.core.typing import Scalar
+from coterie.coupling.graph import PAIRWISE, Graph, complete
 from coterie.coupling.learnt.base import GraphRule, empty
 from coterie.data.federation import Federation
+from coterie.engine.edges import Edges
 from coterie.engine.evaluate import DeviceSplit, to_device
 from coterie.engine.exchange import exchange_of
 from coterie.engine.mesh import devices_for, mesh_of, put
 from coterie.engine.setting import Coupled, Data, Spec
 from coterie.engine.side_by_side import side_by_side
+from coterie.engine.supply import FEW, FromHost, Shelf, Supply
 from coterie.engine.training import Training
 from coterie.methods.base import Method, PooledMethod
 from coterie.methods.graph import GraphMethod
@@ -60,7 +65,7 @@ def spec_of(
         together = method.batches(cohort) if isinstance(method, PooledMethod) else 1
         batch = options.batch_size * together
     learner = learner_of(model, fed.shape, batch, options.sampling)
-    trainers = n if method.trains_all else cohort
+    trainers = method.takers(cohort, n)
     steps = -(-fed.train.sizes // batch)
     uneven = bool(method.work().epochs is not None and steps.max() > 1.5 * steps.mean())
     at_once = options.clients_at_once
@@ -73,25 +78,78 @@ def spec_of(
 
 
 class OnDevice(NamedTuple):
-    """What several runs on one federation can share."""
+    """What several runs on one federation can share; shelves where it is not on the device."""
 
-    train: DeviceSplit
-    splits: dict[str, DeviceSplit]
+    train: DeviceSplit | Shelf
+    splits: dict[str, Any]
     graph: Coupled
     mesh: Mesh | None
 
 
+def takes_few(
+    method: Method, options: Training, cohort: int, clients: int, graph: Graph | GraphRule | None
+) -> bool:
+    """Whether data and graph stay on the host, as the clients' states do, because a round takes few
+    of the clients. A rule that learns a graph looks at all of them.
+    """
+    if options.store == "device" or isinstance(graph, GraphRule) or exchange_of(method).pooled:
+        return False
+    return method.takers(cohort, clients) * FEW <= clients
+
+
 def on_device(
-    fed: Federation, options: Training, graph: Graph | None, mesh: Mesh | None
+    fed: Federation,
+    options: Training,
+    graph: Graph | None,
+    mesh: Mesh | None,
+    *,
+    few: bool = False,
 ) -> OnDevice:
-    """Data and graph of a run, on the devices."""
+    """Data and graph of a run; on the devices, unless rounds take `few` of the clients."""
     dtype = jnp.dtype(options.precision)
-    train = to_device(fed.train, dtype, mesh)
+    kept: Any = Shelf if few else partial(to_device, mesh=mesh)
+    train = kept(fed.train, dtype)
     splits = {"validation": fed.validation, "test": fed.test}
-    held = {name: to_device(split, dtype, mesh) for name, split in splits.items() if len(split)}
-    if options.train_metrics:
-        held["train"] = train
-    return OnDevice(train, held, put(mesh, coupled(graph, dtype)), mesh)
+    held = {name: kept(split, dtype) for name, split in splits.items() if len(split)}
+    held |= {"train": train} if options.train_metrics else {}
+    table = few and graph is not None and narrow(graph)
+    return OnDevice(train, held, put(mesh, coupled(None if table else graph, dtype)), mesh)
+
+
+def supplied(
+    there: OnDevice, data: Data, lying: Any, graph: Graph | None, edges: Edges | None
+) -> tuple[Data, Supply]:
+    """The data of a setting, and what gives rounds their part of them; `lying` are the targets of
+    malicious clients.
+    """
+    if not isinstance(there.train, Shelf):
+        given = None if lying is None else jnp.asarray(lying)
+        return data._replace(lying_y=given), Supply(edges)
+    held = None if data.held is None else there.splits["validation"]
+    table = None if graph is None or there.graph.dense is not None else graph
+    return data, FromHost(there.train, held, lying, table, edges)
+
+
+def edges_of(
+    method: Method, channel: Channel, graph: Graph | None, seed: int, rule: Any
+) -> Edges | None:
+    """The edges that rounds draw from; None where they take all."""
+    count = getattr(method, "edges", None)
+    if count is None:
+        return None
+    assert graph is not None
+    if isinstance(rule, GraphRule):
+        raise InvalidInput(
+            f"{method.name}.edges is {count}, but the graph is learnt by a rule; edges are drawn"
+            " from a graph that is given."
+        )
+    if not link.graph_up(channel).passes:
+        raise InvalidInput(
+            f"{method.name}.edges is {count} and the channel is {channel.name!r}, whose messages"
+            " all neighbours must follow; with edges that are drawn it must be 'plain' at full"
+            " precision."
+        )
+    return Edges(graph, count, seed)
 
 
 def held_for(method: Method, there: OnDevice) -> Held | None:
@@ -106,11 +164,17 @@ def held_rows(there: OnDevice, who: str) -> Held:
             f"{who} looks at clients' own validation rows, but nobody has any; give some, e.g."
             " data.validation = 0.2."
         )
-    return Held(*there.splits["validation"])
+    held = there.splits["validation"]
+    return Held(*(held.shapes() if isinstance(held, Shelf) else held))
 
 
-def data_of(held: DeviceSplit, l2: Scalar, batch_schedule: Any, *, pooled: bool = False) -> Data:
+def data_of(
+    held: DeviceSplit | Shelf, l2: Scalar, batch_schedule: Any, *, pooled: bool = False
+) -> Data:
     """Training data as rounds see it; pooled, every client has everybody's."""
+    if isinstance(held, Shelf):
+        x, y, start, size = held.shapes()
+        return Data(x, y, start, size, l2, batch_schedule)
     start, size = held.start, held.size
     if pooled:
         rows = jnp.sum(size, dtype=size.dtype)
@@ -140,7 +204,7 @@ def malicious(attack: Attack | None, fed: Federation, seed: int) -> NDArray[np.b
 
 def threat(
     attack: Attack | None, lie: NDArray[np.bool_], fed: Federation, seed: int
-) -> tuple[Threat | None, Array | None]:
+) -> tuple[Threat | None, NDArray[np.int32] | None]:
     """The attack on a run, and the targets that malicious clients train on where it is on data."""
     if attack is None:
         return None, None
@@ -151,12 +215,12 @@ def threat(
             f"the attack is {attack.name!r}, but that needs class labels and the task is"
             " regression."
         )
-    y = fed.train.y.copy()
+    y = np.array(fed.train.y, np.int32)
     for k in np.flatnonzero(lie):
         rows = slice(int(fed.train.offsets[k]), int(fed.train.offsets[k + 1]))
         rng = np.random.default_rng([seed, int(k), 0xBAD])
         y[rows] = attack.poisoned(y[rows], fed.classes, rng)
-    return Threat(attack, jnp.asarray(lie)), jnp.asarray(y.astype(np.int32))
+    return Threat(attack, jnp.asarray(lie)), y
 
 
 def graph_for(method: Method, graph: Graph | GraphRule | None, clients: int) -> Graph:
@@ -184,9 +248,21 @@ def coupled(graph: Graph | None, dtype: Any) -> Coupled:
     """A graph as rounds see it."""
     if graph is None:
         return Coupled()
-    # A table of neighbours costs its largest degree per client, a matrix N: take what is clearly
-    # smaller.
-    if graph.degrees.max(initial=0) * 4 < graph.clients:
+    if narrow(graph):
         index, weight = graph.table()
         return Coupled(near=jnp.asarray(index), weight=jnp.asarray(weight, dtype))
+    n = graph.clients
+    if n > PAIRWISE:
+        raise InvalidInput(
+            f"the {graph.name} graph ties a client to {graph.widest:,} of {n:,} others, which takes"
+            f" a matrix; with more than {PAIRWISE:,} clients nobody may have that many neighbours."
+        )
     return Coupled(dense=jnp.asarray(graph.weights.toarray(), dtype))
+
+
+def narrow(graph: Graph) -> bool:
+    """Whether a graph is given as a table of neighbours.
+
+    That costs its largest degree per client, a matrix N: what is clearly smaller is taken.
+    """
+    return graph.widest * 4 < graph.clients

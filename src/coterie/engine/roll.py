@@ -58,10 +58,13 @@ class Roll:
             out[:, clients] = found
         return Scores(*wide)
 
-    def scored(self, split: str, malicious: NDArray[np.bool_]) -> NDArray[np.int64]:
+    def scored(
+        self, split: str, malicious: NDArray[np.bool_], seen: NDArray[np.bool_] | None = None
+    ) -> NDArray[np.int64]:
         """How many samples of each client a split's scores are over; 0 for those that have none
-        there. `malicious` are among the members.
+        there. `malicious` are among the members, and so are those that are `seen` (None: all).
         """
+        unseen = malicious if seen is None else malicious | ~seen
         everybody = self.everybody
         splits = {"train": everybody.train, "validation": everybody.validation}
         sizes: NDArray[np.int64] = splits.get(split, everybody.test).sizes
@@ -69,4 +72,4 @@ class Roll:
         there = np.isin(numbers, self.held_out)
         if split == "newcomers":
             return np.where(there, sizes, 0)
-        return np.where(there | np.isin(numbers, self.members[malicious]), 0, sizes)
+        return np.where(there | np.isin(numbers, self.members[unseen]), 0, sizes)

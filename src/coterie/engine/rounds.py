@@ -64,7 +64,8 @@ def clients(
         return each_client(spec.mesh, turn, common, *arguments, at_once=spec.at_once)
     # Clients with alike amounts of data go side by side: a group takes as long as its largest
     # member. Every device gets large and small ones.
-    order = dealt(jnp.argsort(now.setting.data.size[who.ids]), spec.devices)
+    data = now.setting.data
+    order = dealt(jnp.argsort(data.size[data.index_of(who.ids)]), spec.devices)
     sorted_ = jax.tree.map(lambda leaf: leaf[order], arguments)
     out = each_client(spec.mesh, turn, common, *sorted_, at_once=spec.at_once)
     back = jnp.argsort(order)

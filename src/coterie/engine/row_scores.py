@@ -45,10 +45,11 @@ def _score_tiles(
     some: tuple[Tiles, ClientState],
     t: Any,
 ) -> Any:
-    def one(read: tuple[Common, DeviceSplit], tile: Tiles, row: ClientState) -> Any:
+    def one(read: tuple[Common, Any], tile: Tiles, row: ClientState) -> Any:
         (common, held), client, learner = read, tile.client, spec.learner
-        index = jnp.minimum(tile.first + jnp.arange(TILE), held.size[client] - 1)
-        x, y = held.x[held.start[client] + index], held.y[held.start[client] + index]
+        mine = held.index_of(client)
+        rows = held.start[mine] + jnp.minimum(tile.first + jnp.arange(TILE), held.size[mine] - 1)
+        x, y = held.x[rows], held.y[rows]
         scores = lambda model: learner.sample_scores(learner.apply(model.tree, x), y)
         return jnp.stack([scores(model) for model in common.views(spec, client, row)])
 
@@ -65,22 +66,24 @@ def row_scores(simulator: Simulator) -> RowScores | None:
     if held is None:
         return None
     sim, metric = simulator, simulator.metric
-    size = np.where(sim.malicious, 0, np.asarray(held.size, np.int64))
+    unseen = sim.malicious if sim.seen is None else sim.malicious | ~sim.seen
+    size = np.where(unseen, 0, np.asarray(held.size, np.int64))
     views: tuple[str, ...] = sim.method.model_views
     width = max(1, min(sim.training.eval_at_once, len(Tiles.of(size).client)))
     learner = scored_by(sim.spec.learner, metric)
     spec = dataclasses.replace(sim.spec, learner=learner)
 
     def scores(tiles: Tiles) -> tuple[Any, ...]:
-        some = tiles, sim.store.gather(tiles.client)
-        return (_compiled(spec, sim.setting, sim.hub_state, held, some, sim.t),)
+        who, some = tiles.client, (tiles, sim.store.gather(tiles.client))
+        setting = sim.supply.setting(sim.setting, who)
+        return (_compiled(spec, setting, sim.hub_state, held.of(who), some, sim.t),)
 
-    outputs = looking(sim.now(), sim.hub_state, sim.store, held)
+    outputs = looking(sim.now(), sim.hub_state, sim.store, held, sim.supply)
     with sim.precision():
         found = by_rows(scores if metric.rowwise else outputs, size, width)
     found = found or [np.zeros((len(views), 0, 0))]
     owner = np.repeat(np.arange(len(size)), size)
-    row = np.concatenate([np.arange(n) for n in size])
+    row = np.arange(len(owner)) - np.repeat(np.cumsum(size) - size, size)
     each = dict(zip(views, found[0], strict=True))
     if metric.rowwise:
         return RowScores(sim.members[owner], row, each)

@@ -18,6 +18,9 @@ from coterie.core.typing import Array, Key, PyTree, Scalar
 from coterie.methods.base import Method
 from coterie.models.objective import Held, Learner, Objective
 
+COMPARED = 1024
+"""Among so many sorted numbers all are looked at, rather than half of them again and again."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
@@ -36,6 +39,12 @@ class Spec:
     @property
     def devices(self) -> int:
         return 1 if self.mesh is None else self.mesh.size
+
+
+def index_among(ids: Array, client: Scalar) -> Scalar:
+    """Where a client that is there is among sorted numbers of clients."""
+    few = len(ids) <= COMPARED
+    return jnp.searchsorted(ids, client, method="compare_all" if few else "scan")
 
 
 class Data(NamedTuple):
@@ -59,8 +68,15 @@ class Data(NamedTuple):
     held: Held | None = None
     """Everybody's validation rows, for methods that look at them."""
 
+    ids: Array | None = None
+    """The numbers of the clients that are here, sorted, where a round is given its own clients'
+    rows only.
+    """
+
     def index_of(self, client: Scalar) -> Scalar:
         """A client's index in these arrays."""
+        if self.ids is not None:
+            return index_among(self.ids, client)
         return client if self.first is None else client - self.first
 
     def held_by(self, index: Scalar) -> Held | None:
@@ -79,6 +95,12 @@ class Coupled(NamedTuple):
     weight: Array = None
     talks: Array = None
     """Where the graph is learnt: whether clients send anything yet; None: they do."""
+    ids: Array = None
+    """Whose rows a table has, sorted, where that is not everybody."""
+
+    def rows_of(self, clients: Array) -> Array:
+        """Where these clients are in the table."""
+        return clients if self.ids is None else index_among(self.ids, clients)
 
 
 class Setting(NamedTuple):

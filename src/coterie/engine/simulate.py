@@ -103,7 +103,9 @@ class Result:
         metric = self.metric
         value = metric.value(float(np.nanmean(self.client_scores())))
         shown = f"{100 * value:.2f}%" if metric.percent else f"{value:.4g}"
-        told.append(f"test {metric.title} {shown}")
+        looked_at = self.training.eval_clients
+        sample = "" if looked_at is None else f" (of {looked_at:,} of {told[0]})"
+        told.append(f"test {metric.title} {shown}{sample}")
         last = self.snapshots[-1]
         return ", ".join([*told, f"{last.up + last.down:,} bytes sent", f"{self.seconds:.1f} s"])
 

@@ -43,7 +43,8 @@ from coterie.engine.arguments import (
 )
 from coterie.engine.check import check
 from coterie.engine.common import Common
-from coterie.engine.evaluate import Scores, evaluate
+from coterie.engine.edges import Edges
+from coterie.engine.evaluate import Looked, Scores, evaluate
 from coterie.engine.exchange import exchange_of
 from coterie.engine.exchange.base import Accounts
 from coterie.engine.kinship import Kinship
@@ -53,13 +54,12 @@ from coterie.engine.roll import Absent, Roll
 from coterie.engine.rounds import (
     blown_up,
     compiled_block,
-    compiled_cohort,
     compiled_round,
-    stale_neighbours,
 )
 from coterie.engine.setting import ClientState, Log, Round, Setting, State, Who
 from coterie.engine.snapshot import Saved, Snapshot, restore, saved
 from coterie.engine.store import DeviceStore, make_store
+from coterie.engine.taking_part import Cohorts, next_ids, once, who_of
 from coterie.engine.training import Training
 from coterie.methods.base import Condition, Method, PooledMethod
 from coterie.methods.conditions import step_conditions
@@ -102,6 +102,7 @@ class Simulator:
         self.metric = metric_of(training.metric, federation.task)
         self.roll = Roll.call(federation, training)
         self.members, self.held_out = self.roll.members, self.roll.held_out
+        self.seen = training.evaluated(len(self.members))
         self.federation = federation
         if len(self.held_out):
             self.federation = federation.subset(self.members)
@@ -125,13 +126,16 @@ class Simulator:
         self.pace = pace_of(asked, training.rounds, alone if isinstance(asked, GraphMethod) else 0)
         if asked.couples:
             self.graph = prepare.graph_for(asked, graph, n)
+        edges = prepare.edges_of(asked, channel, self.graph, training.seed, graph)
+        few = prepare.takes_few(asked, training, cohort, n, graph)
         with self.precision():
             if like is not None:
                 self.there: prepare.OnDevice = like.there
             else:
-                mesh = prepare.spread_over(asked, self.model, self.federation, training, cohort)
-                self.there = prepare.on_device(self.federation, training, self.graph, mesh)
-            self._prepare(asked, channel, cohort, folder)
+                shape = self.model, self.federation, training, cohort
+                mesh = prepare.spread_over(asked, *shape)
+                self.there = prepare.on_device(self.federation, training, self.graph, mesh, few=few)
+            self._prepare(asked, channel, cohort, folder, edges)
             if isinstance(graph, GraphRule) and self.graph is not None:
                 self.kinship = Kinship(graph, self)
                 self.kinship.use(self, self.graph, talks=False)
@@ -141,7 +145,9 @@ class Simulator:
         with jax.enable_x64(self.training.precision == "float64"):
             yield
 
-    def _prepare(self, asked: Method, channel: Channel, cohort: int, folder: Path | None) -> None:
+    def _prepare(
+        self, asked: Method, channel: Channel, cohort: int, folder: Path | None, edges: Edges | None
+    ) -> None:
         fed, options = self.federation, self.training
         dtype = jnp.dtype(options.precision)
         first = self.model.vector(role_key(self.seed, Role.INIT), fed.input_shape)
@@ -153,8 +159,10 @@ class Simulator:
         self.malicious = prepare.malicious(self.attack, fed, self.seed)
         l2 = jnp.asarray(self.model.l2, dtype)
         data = prepare.data_of(self.there.train, l2, options.batch_schedule, pooled=self.pooled)
-        threat, lying_y = prepare.threat(self.attack, self.malicious, fed, self.seed)
-        data = data._replace(lying_y=lying_y, held=prepare.held_for(method, self.there))
+        threat, lying = prepare.threat(self.attack, self.malicious, fed, self.seed)
+        data = data._replace(held=prepare.held_for(method, self.there))
+        data, self.supply = prepare.supplied(self.there, data, lying, self.graph, edges)
+        self.cohorts = Cohorts(self.spec, self.seed)
         self.setting = Setting(method, channel, threat, data, self.there.graph, self.seed)
         self.splits, self.t = self.there.splits, 0
         now = self.now()
@@ -170,9 +178,12 @@ class Simulator:
         self.broadcasts = BroadcastAccount(fed.clients)
         self._seconds_per_round = 0.0
 
-    def now(self) -> Round:
-        """The setting in the round that comes next."""
-        return Round(self.spec, self.setting, self.t)
+    def now(self, ids: NDArray[Any] | None = None) -> Round:
+        """The setting in the round that comes next; with the data of some clients, at least."""
+        setting = self.setting if ids is None else self.supply.setting(self.setting, ids)
+        if ids is not None:
+            setting = setting._replace(data=jax.tree.map(jnp.asarray, setting.data))
+        return Round(self.spec, setting, self.t)
 
     @property
     def method(self) -> Any:
@@ -197,7 +208,7 @@ class Simulator:
 
     def cohort(self, t: int) -> NDArray[Any]:
         """The clients sampled in round t, sorted."""
-        return np.asarray(compiled_cohort(self.spec, self.seed, t))
+        return self.cohorts.of(t)
 
     def advance(self, rounds: int) -> int:
         """Run up to `rounds` rounds, as many as fit in about a second; returns how many.
@@ -212,7 +223,7 @@ class Simulator:
                 self.t += idle
                 return idle
             gone = self._gone()
-            if not self.store.blocks or gone is not None:
+            if not self.store.blocks or gone is not None or self.supply.edges is not None:
                 self._account(self._round(gone), 1)
                 return 1
             if self.absent is not None:
@@ -257,44 +268,28 @@ class Simulator:
     def _round(self, gone: NDArray[np.bool_] | None) -> Log:
         """One round on the rows that it needs, and no others."""
         if self.pooled:
-            who, rows = Who(np.zeros(1, np.int32)), ClientState(())
+            who, rows, setting = Who(np.zeros(1, np.int32)), ClientState(()), self.setting
         else:
-            who = self._who(gone)
+            who = who_of(self, gone)
             rows = self.store.gather(who.ids)
+            setting = self.supply.setting(self.setting, who.ids, self.t)
         others = None if who.pool is None else self.store.gather(who.pool)
         before = State(self.hub_state, rows, others)
-        state, log = compiled_round(self.spec, self.setting, before, who, self.t)
+        state, log = compiled_round(self.spec, setting, before, who, self.t)
+        if (ids := next_ids(self)) is not None:  # while this round is computed
+            self.supply.prefetch(ids)
+            self.store.prefetch(ids)
         unsent = np.asarray(log.unsent)
         if unsent.any() and isinstance(self.method, StarMethod):
             sent = ~unsent if who.senders is None else ~unsent[who.senders]
             who = who._replace(counted=np.flatnonzero(sent))
-            state, log = compiled_round(self.spec, self.setting, before, who, self.t)
+            state, log = compiled_round(self.spec, setting, before, who, self.t)
             log = log._replace(unsent=unsent)
         self.hub_state = state.hub
         if not self.pooled:
-            self.store.scatter(who.ids, state.rows)
+            trained, rows, log = once(who, state.rows, log)
+            self.store.scatter(trained, rows)
         return jax.tree.map(lambda leaf: np.asarray(leaf)[None], log)
-
-    def _who(self, gone: NDArray[np.bool_] | None) -> Who:
-        n, members = self.spec.clients, self.cohort(self.t)
-        trainers = np.arange(n) if self.method.trains_all else members
-        if gone is not None:
-            members, trainers = members[~gone[members]], trainers[~gone[trainers]]
-        senders = None if len(members) == len(trainers) else np.searchsorted(trainers, members)
-        hears_all = stale_neighbours(self.spec, self.method) or (
-            gone is not None and getattr(self.method, "hears_all", False)
-        )
-        if not hears_all:
-            return Who(trainers, senders)
-        assert self.graph is not None
-        near = [self.graph.neighbours(int(k))[0] for k in members]
-        needed = np.unique(np.concatenate([members, *near]))
-        # One shape for all rounds: padded by repeating the last client, whose row is then simply
-        # there twice.
-        most = self.graph.degrees.max() if self.kinship is None else self.kinship.rule.most(n)
-        width = min(n, int(len(members) * (1 + most)))
-        padding = np.full(width - len(needed), needed[-1])
-        return Who(trainers, senders, np.concatenate([needed, padding]))
 
     def _account(self, logs: Log, count: int) -> None:
         """Bill the rounds of a block and look for clients that blew up."""
@@ -319,13 +314,15 @@ class Simulator:
     def accounts(self) -> Accounts:
         """What bills need to know."""
         link, graph = self.hub_state.link, self.graph
+        peers = graph is not None and not getattr(self.method, "hub_between", True)
         return Accounts(
             self.broadcasts,
             0 if link == () else size_of((link.public.copy, link.public.shared)) + HEADER,
             graph.degrees if graph is not None else None,
-            (graph.weights > 0).astype(np.int64) if graph is not None else None,
+            (graph.weights > 0).astype(np.int64) if graph is not None and peers else None,
             self.cohort,
             prepare.data_bytes(self.federation, self.training),
+            self.supply.edges,
         )
 
     def forget_accounts(self) -> None:
@@ -349,10 +346,12 @@ class Simulator:
     # -- looking -----------------------------------------------------------------------------------
 
     def evaluate(self) -> Snapshot:
-        """All clients, all views, on validation and test."""
+        """All clients (or a fixed sample), all views, on validation and test."""
         here, most = (self.now(), self.hub_state, self.store), self.training.eval_at_once
+        seen = None if self.seen is None else np.flatnonzero(self.seen)
+        how = Looked(most, self.metric, self.supply, seen)
         with self.precision():
-            score = lambda held: evaluate(*here, held, most, metric=self.metric)
+            score = lambda held: evaluate(*here, held, how)
             scores = {name: score(held) for name, held in self.splits.items()}
         if self.malicious.any():  # what malicious clients reach is nobody's concern
             blank = lambda found: Scores(*(np.where(self.malicious, np.nan, a) for a in found))
@@ -376,23 +375,26 @@ class Simulator:
         """How many samples of each client a split's scores are over; 0 for those that have none
         there.
         """
-        return self.roll.scored(split, self.malicious)
+        return self.roll.scored(split, self.malicious, self.seen)
 
     def models(self, client: int) -> dict[str, Vector]:
         """The models of one client, by view, as numpy arrays."""
         client = self.roll.index_of(client)
         with self.precision():
             rows = self.store.gather(np.array([client]))
-            models = self._models(client, jax.tree.map(lambda leaf: leaf[0], rows))
+            models = self._models(
+                self.now(np.array([client])), client, jax.tree.map(lambda leaf: leaf[0], rows)
+            )
             return {view: v.map(np.asarray) for view, v in models.items()}
 
-    def _models(self, client: Any, row: ClientState) -> dict[str, Vector]:
-        return Common.of(self.now(), self.hub_state).models(self.spec, client, row)
+    def _models(self, now: Round, client: Any, row: ClientState) -> dict[str, Vector]:
+        return Common.of(now, self.hub_state).models(self.spec, client, row)
 
     def all_models(self, view: str | None = None) -> Vector:
         """One view of all clients, stacked along axis 0."""
         view = view or self.method.model_views[0]
         with self.precision():
             everyone = np.arange(self.spec.clients)
-            one = jax.vmap(lambda client, row: self._models(client, row)[view])
+            now = self.now(everyone)
+            one = jax.vmap(lambda client, row: self._models(now, client, row)[view])
             return one(everyone, self.store.gather(everyone)).map(np.asarray)

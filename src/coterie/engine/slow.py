@@ -130,6 +130,10 @@ class Slow:
         self.channel = get_channel(channel) if isinstance(channel, str) else channel
         self.n = federation.clients
         self.sampled_per_round = training.cohort_size(federation)
+        if (edges := getattr(method, "edges", None)) is not None:
+            raise InvalidInput(
+                f"dfedu.edges is {edges}, but the slow reference takes all edges; leave it out."
+            )
         self.members = np.arange(self.n)
         self.t = 0
         self.ledger = Ledger(self.n)

@@ -1,15 +1,15 @@
-"""Where the states of N clients live: on the device, in host memory, or in a memory-mapped file.
+"""Where the states of N clients live: on the device, in host memory, or in a file.
 
 Only the rows of a cohort move.
 
-Host and file stores keep a row of bytes per client. A client that never trained takes no memory
-worth speaking of: its row is the common initial one until it is first written.
+Host and file stores keep a row of bytes per client that has trained, in the order in which they
+first did. Others have the common initial row. So room follows those that trained, and a cohort that
+is new is written in one piece.
 """
 
 from __future__ import annotations
 
 import abc
-import math
 import tempfile
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +21,7 @@ import numpy as np
 from jax.sharding import Mesh
 from numpy.typing import NDArray
 
-from coterie.core import crew
+from coterie.core import crew, pages
 from coterie.core.errors import InvalidInput
 from coterie.engine.mesh import fetched, put_clients, take
 
@@ -84,6 +84,9 @@ class Store(abc.ABC):
     def scatter(self, ids: NDArray[Any], rows: Any) -> None:
         """Put their states back."""
 
+    def prefetch(self, ids: NDArray[Any]) -> None:  # noqa: B027 - most have nothing to do
+        """The states of these clients will be asked for next."""
+
     @abc.abstractmethod
     def packed(self, ids: NDArray[Any]) -> NDArray[np.uint8]:
         """The states of some clients as bytes (for a checkpoint)."""
@@ -131,44 +134,47 @@ class DeviceStore(Store):
 
 
 class HostStore(Store):
-    """Rows in host memory (kind "host") or in a memory-mapped scratch file (kind "file").
+    """Rows in host memory; of several processes each keeps those of its share of the clients."""
 
-    Of several processes each keeps the rows of its own share of the clients.
-    """
+    kind = "host"
 
-    def __init__(
-        self, clients: int, initial: Any, kind: str = "host", path: Path | None = None
-    ) -> None:
-        self.kind = kind
+    def __init__(self, clients: int, initial: Any) -> None:
         self.clients, self.format = clients, RowFormat(initial)
         self.default = self.format.initial_row() if self.format.bytes else np.zeros(0, np.uint8)
-        self.touched = np.zeros(clients, bool)
-        self.path = path
+        self.place: NDArray[np.int64] = np.full(clients, -1, np.int64)
+        """Which row is a client's; −1: none yet."""
+        self.used = 0
+        self.ahead: tuple[NDArray[Any], NDArray[np.uint8]] | None = None
+        """Clients that were prefetched, sorted, and their rows."""
 
     @cached_property
     def rows(self) -> NDArray[np.uint8]:
-        """(N, bytes per client); made when first needed, so that nothing is written before a run
-        begins.
-        """
-        shape = (self.clients, self.format.bytes)
-        if self.kind == "host" or not math.prod(shape):
-            return np.zeros(shape, np.uint8)
-        try:
-            # Scratch only: after a crash it is rebuilt from checkpoints, never trusted. Untouched
-            # parts stay holes in the file.
-            where: Any = self.path or tempfile.TemporaryFile()  # noqa: SIM115 - the map keeps it
-            return np.memmap(where, np.uint8, "w+", shape=shape)
-        except OSError as error:
-            raise InvalidInput(
-                f"the store file {self.path} cannot be written: {error.strerror or error}."
-            ) from None
+        """(N, bytes per client), of which the first `used` are in use."""
+        return pages.zeros((self.clients, self.format.bytes))
+
+    def read(self, places: NDArray[np.int64]) -> NDArray[np.uint8]:
+        return self.rows[places]
+
+    def write(self, places: NDArray[np.int64], packed: NDArray[np.uint8]) -> None:
+        self.rows[places] = packed
 
     def packed(self, ids: NDArray[Any]) -> NDArray[np.uint8]:
-        out = np.asarray(self.rows[ids])
-        if crew.count() > 1:
-            everybodys = crew.gathered(out)
-            out = everybodys[self.keeper[ids], np.arange(len(ids))]
-        out[~self.touched[ids]] = self.default
+        if self.ahead is not None and np.array_equal(self.ahead[0], ids):
+            found, self.ahead = self.ahead[1], None
+            return found
+        out = self._kept_here(ids)
+        if crew.count() == 1:
+            return out
+        everybodys: NDArray[np.uint8] = crew.gathered(out)
+        return everybodys[self.keeper[ids], np.arange(len(ids))]
+
+    def _kept_here(self, ids: NDArray[Any]) -> NDArray[np.uint8]:
+        places = self.place[ids]
+        known = places >= 0
+        if known.all():
+            return self.read(places)
+        out = np.repeat(self.default[None], len(places), axis=0)
+        out[known] = self.read(places[known])
         return out
 
     @cached_property
@@ -176,17 +182,65 @@ class HostStore(Store):
         """The process that keeps each client's row."""
         return np.arange(self.clients) * crew.count() // self.clients
 
+    def prefetch(self, ids: NDArray[Any]) -> None:
+        if self.format.bytes:
+            self.ahead = None
+            self.ahead = ids, self.packed(ids)
+
     def gather(self, ids: NDArray[Any]) -> Any:
         return self.format.unpack(self.packed(np.asarray(ids)))
 
     def load(self, ids: NDArray[Any], packed: NDArray[np.uint8]) -> None:
         mine = slice(None) if crew.count() == 1 else self.keeper[ids] == crew.index()
-        self.rows[ids[mine]] = packed[mine]
-        self.touched[ids] = True
+        self._keep(ids[mine], packed[mine])
+        if self.ahead is not None:  # what was prefetched is as new as what is written
+            waiting, found = self.ahead
+            last = dict(zip(ids.tolist(), range(len(ids)), strict=True))
+            for i, client in enumerate(waiting.tolist()):
+                if client in last:
+                    found[i] = packed[last[client]]
+
+    def _keep(self, ids: NDArray[Any], packed: NDArray[np.uint8]) -> None:
+        new = np.unique(ids[self.place[ids] < 0])
+        self.place[new] = self.used + np.arange(len(new))
+        self.used += len(new)
+        self.write(self.place[ids], packed)
 
     def scatter(self, ids: NDArray[Any], rows: Any) -> None:
         if self.format.bytes:
             self.load(np.asarray(ids), self.format.pack(rows))
+
+
+class FileStore(HostStore):
+    """Rows in a scratch file: after a crash it is made anew from checkpoints, never trusted."""
+
+    kind = "file"
+
+    def __init__(self, clients: int, initial: Any, path: Path | None = None) -> None:
+        super().__init__(clients, initial)
+        self.path = path
+
+    @cached_property
+    def file(self) -> pages.RowFile:
+        """Made when first needed, so that nothing is written before a run begins."""
+        try:
+            if self.path is None:
+                file: Any = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - it is kept
+            else:
+                file = self.path.open("w+b", buffering=0)
+        except OSError as error:
+            raise InvalidInput(
+                f"the store file {self.path} cannot be written: {error.strerror or error}."
+            ) from None
+        return pages.RowFile(file, self.format.bytes)
+
+    def read(self, places: NDArray[np.int64]) -> NDArray[np.uint8]:
+        out = np.empty((len(places), self.format.bytes), np.uint8)
+        self.file.read(places, np.ones(len(places), np.int64), out)
+        return out
+
+    def write(self, places: NDArray[np.int64], packed: NDArray[np.uint8]) -> None:
+        self.file.write(places, packed)
 
 
 def make_store(
@@ -194,4 +248,4 @@ def make_store(
 ) -> Store:
     if kind == "device":
         return DeviceStore(clients, initial, mesh)
-    return HostStore(clients, initial, kind, path)
+    return FileStore(clients, initial, path) if kind == "file" else HostStore(clients, initial)

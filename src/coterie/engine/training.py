@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from coterie.core.errors import InvalidInput
 from coterie.core.metrics import check_metric
 from coterie.core.options import Options, option, traced_dataclass
-from coterie.core.randomness import Role, shuffled
+from coterie.core.randomness import Role, shuffled, some_of
 from coterie.core.schedule import Number
 from coterie.data.federation import Federation
 from coterie.data.shape import ProblemShape
@@ -75,6 +75,12 @@ class Training(Options):
         None, "devices that clients are spread over; nothing: as many as pay", low=1
     )
     eval_at_once: int = option(256, "clients evaluated side by side, to bound memory", low=1)
+    eval_clients: int | None = option(
+        None,
+        "clients that evaluations look at, a fixed sample (the same for every method and seed);"
+        " nothing: all",
+        low=1,
+    )
     held_out: int = option(
         0,
         "clients that never train (the same at every seed); after the last round they adapt as"
@@ -115,6 +121,19 @@ class Training(Options):
             drawn = np.sort(np.asarray(shuffled(0, Role.NEWCOMERS, n), np.int64)[:out])
         return np.setdiff1d(np.arange(n), drawn), drawn
 
+    def evaluated(self, clients: int) -> NDArray[np.bool_] | None:
+        """Which of the clients that train evaluations look at; None: all."""
+        if self.eval_clients is None:
+            return None
+        if self.eval_clients > clients:
+            raise InvalidInput(
+                f"training.eval_clients is {self.eval_clients}, but must be at most {clients}, the"
+                " number of clients that train."
+            )
+        seen = np.zeros(clients, bool)
+        seen[np.asarray(some_of(0, Role.EVALUATION, clients, self.eval_clients))] = True
+        return seen
+
     def cohort_size(self, federation: Federation | ProblemShape) -> int:
         n = federation.clients
         if self.cohort is not None and self.fraction is not None:
@@ -146,6 +165,7 @@ class TrainingOptions(TypedDict, total=False):
     clients_at_once: int | None
     devices: int | None
     eval_at_once: int
+    eval_clients: int | None
     held_out: int
     adapt_rounds: int
     train_metrics: bool

@@ -221,6 +221,10 @@ class Method(Options):
         """True when clients look at their own validation rows (`Objective.held_losses`)."""
         return False
 
+    def takers(self, cohort: int, clients: int) -> int:
+        """How many clients train in a round, at most."""
+        return clients if self.trains_all else cohort
+
     @property
     def trains_all(self) -> bool:
         """True when every client trains in every round, although only the sampled ones send."""

@@ -245,8 +245,28 @@ class DFedU(Laplacian):
     ============  ================================================
 
     There is nobody to sample clients, so all take part: the same sequence as FedU with S = N. A
-    client pays for d numbers to every neighbour.
+    client pays for d numbers to every neighbour. With `edges` (not in the paper) a round takes so
+    many edges, drawn by the seed that all know: their ends train, exchange over them, and mix with
+    the sums over these edges alone; the others rest. Where all edges are drawn, that is the paper's
+    round for clients with neighbours.
     """
+
+    edges: int | None = option(
+        None,
+        "edges drawn for a round, whose ends train and exchange over them (simulations only);"
+        " nothing: all edges, and all clients train",
+        low=1,
+    )
+
+    def takers(self, cohort: int, clients: int) -> int:
+        return clients if self.edges is None else min(2 * self.edges, clients)
+
+    def check_deployed(self) -> None:
+        super().check_deployed()
+        if self.edges is not None:
+            raise InvalidInput(
+                f"dfedu.edges is {self.edges}, but in deployments all edges are used; leave it out."
+            )
 
     @property
     def hub_between(self) -> bool:

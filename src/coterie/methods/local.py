@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from coterie.core.errors import InvalidInput
 from coterie.core.options import option
 from coterie.core.vector import Vector
 from coterie.methods.base import Method, Step, Work, method
@@ -55,6 +56,11 @@ def equal_compute(other: Method) -> Local:
     """Local with the gradient steps, step size, optimiser, penalty and participation of another
     method.
     """
+    if (edges := getattr(other, "edges", None)) is not None:
+        raise InvalidInput(
+            f"{other.name}.edges is {edges}, but Local cannot train just the ends of edges, so that"
+            " there is nothing to compare with; leave edges out."
+        )
     work = other.work()
     return Local().replace(
         lr=Local().lr if work.lr is None else work.lr,

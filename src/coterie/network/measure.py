@@ -30,9 +30,10 @@ def measure_gradient_seconds(simulator: Simulator, *, client: int = 0, repeats: 
         row: ClientState = jax.tree.map(lambda leaf: leaf[0], rows)
         received = method.broadcast(simulator.hub, index) if isinstance(method, StarMethod) else ()
         spent, gradients = [], 1
+        setting = simulator.supply.setting(simulator.setting, np.array([index]))
         for t in range(repeats + 1):
             begun = time.perf_counter()
-            out = _local(simulator.spec, simulator.setting, t, index, received, row.method_state)
+            out = _local(simulator.spec, setting, t, index, received, row.method_state)
             jax.block_until_ready(out)
             spent.append(time.perf_counter() - begun)
             gradients = max(1, int(out.gradients))

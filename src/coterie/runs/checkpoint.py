@@ -2,7 +2,7 @@
 
 A checkpoint is a manifest (JSON) that names its files and their SHA-256: the hub's state, and the
 clients' rows. Rows are written as changes since the checkpoint before, so that cost follows the
-cohort and not N; when the changes add up to as much as everything, everything is written anew. The
+cohort and not N; when the changes add up to more than everything, everything is written anew. The
 manifest is written last and atomically. The last two checkpoints are kept; one that does not verify
 is passed over, and that is said.
 """
@@ -30,6 +30,10 @@ from coterie.runs.best import BestFiles, files_of, save_arrays
 from coterie.runs.experiment import Experiment, differences
 
 KEEP = 2
+ANEW = 1.5
+"""Everything is written anew when the changes add up to so many times all rows there are. With 1,
+two cohorts of many clients that share a single one would do.
+"""
 DAMAGED = (ValueError, KeyError, TypeError, AttributeError, SafetensorError)
 """What reading a damaged checkpoint raises, beside what the system says."""
 
@@ -63,7 +67,7 @@ class Checkpoints:
             self.touched = np.zeros(simulator.spec.clients, bool)
         changed = simulator.changed()
         self.touched[changed] = True
-        if self.chain and self.chain_rows + len(changed) > self.touched.sum():
+        if self.chain and self.chain_rows + len(changed) > ANEW * self.touched.sum():
             self.chain, self.chain_rows, changed = [], 0, np.flatnonzero(self.touched)
         saved = simulator.state(changed)
         t, ((ids, packed),) = saved.t, saved.rows

@@ -87,6 +87,8 @@ class Accounts(NamedTuple):
     """A function of t: who was sampled."""
     data_bytes: Any
     """What each client's training data takes, in the precision of the run."""
+    edges: Any = None
+    """The edges that rounds draw, where they do not take all of them."""
 
 
 class Bill(NamedTuple):

@@ -166,6 +166,9 @@ class Graph(Exchange):
         up = integers(log.up)
         if method.hub_between:
             return Bill(log.ids, up, integers(log.down), log.gradients)
+        if accounts.edges is not None:
+            up, down = accounts.edges.bill(log.ids, t, up)
+            return Bill(log.ids, up, down, log.gradients)
         # Without a hub all take part.
         return Bill(log.ids, up * accounts.degrees, accounts.adjacency @ up, log.gradients)
 
@@ -250,9 +253,10 @@ def dense_weights(graph: Coupled, mix: Mixing) -> Array:
 
 def table_weights(graph: Coupled, mix: Mixing) -> tuple[Array, Array]:
     """The weights of each client's neighbours, and their indices in the pool."""
-    near = graph.near[mix.ids]
+    rows = graph.rows_of(mix.ids)
+    near = graph.near[rows]
     index = jnp.clip(jnp.searchsorted(mix.pool_ids, near), 0, len(mix.pool_ids) - 1)
     there = mix.pool_ids[index] == near
     if mix.finite is not None:
         there = there & mix.finite[index]
-    return jnp.where(there, graph.weight[mix.ids], 0.0), index
+    return jnp.where(there, graph.weight[rows], 0.0), index

@@ -106,7 +106,8 @@ class Star(Exchange):
             sent = jax.tree.map(lambda m: m[who.senders], sent)
         data = now.setting.data
         by_samples = now.method.by_samples
-        size = data.size[members].astype(data.x.dtype) if by_samples else None
+        mine = data.index_of(members)
+        size = data.size[mine].astype(data.x.dtype) if by_samples else None
         weights = jnp.ones(len(members), data.x.dtype) if size is None else size
         sent = self.forward(now, state.hub, broadcast, sent)
         unsent = jnp.zeros(len(who.ids), bool)
