@@ -1,0 +1,191 @@
+"""Contenders in turn, several times, and the machine they ran on."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bench.contenders import OURS, Contender
+from bench.problems import Problem
+
+LEAST = 0.15
+"""Seconds that one repeat takes at least, by doing several rounds where they are short."""
+
+
+class Absent(Exception):
+    """A contender that cannot play."""
+
+
+class Process:
+    """A worker (contenders/worker.py) at the other end of two pipes."""
+
+    def __init__(self, contender: Contender) -> None:
+        if not contender.python.exists():
+            raise Absent(f"not there; install: {contender.install}")
+        root = Path(__file__).parents[1]
+        command = [contender.python, "-m", "bench.contenders.worker", contender.module]
+        self.process = subprocess.Popen(
+            [*command, contender.kind],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=None if os.environ.get("COTERIE_BENCH_LOUD") else subprocess.DEVNULL,
+            text=True,
+            bufsize=1,
+            cwd=root,
+            env=os.environ | {"PYTHONPATH": str(root)},
+        )
+        self.contender = contender
+
+    def ask(self, **question: Any) -> dict[str, Any]:
+        assert self.process.stdin
+        assert self.process.stdout
+        with contextlib.suppress(BrokenPipeError):
+            print(json.dumps(question), file=self.process.stdin, flush=True)
+        line = self.process.stdout.readline()
+        if not line:
+            raise Absent("its process ended (COTERIE_BENCH_LOUD=1 shows what it said)")
+        found: dict[str, Any] = json.loads(line)
+        if "error" in found:
+            hint = f"; install: {self.contender.install}" if "ModuleNotFound" in line else ""
+            raise Absent(f"not there: {found['error']}{hint}")
+        return found
+
+    def close(self) -> None:
+        assert self.process.stdin
+        self.process.stdin.close()
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+
+
+@dataclasses.dataclass
+class Entry:
+    """A contender with a number of threads (0: as it likes) on one problem."""
+
+    contender: Contender
+    threads: int
+    seconds: list[float] = dataclasses.field(default_factory=list)
+    """Of a round, one per repeat."""
+    count: int = 1
+    """Rounds in a repeat."""
+    process: Process | None = None
+
+    @property
+    def key(self) -> str:
+        return self.contender.name + (f"-{self.threads}" if self.threads else "")
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.seconds)
+
+    def once(self, rounds: int) -> float:
+        assert self.process
+        return float(self.process.ask(rounds=rounds, threads=self.threads)["seconds"]) / rounds
+
+
+@dataclasses.dataclass
+class Row:
+    """All that was measured of one problem."""
+
+    problem: Problem
+    entries: dict[str, Entry]
+    missing: dict[str, str]
+    """Contenders that could not play, and why."""
+    facts: dict[str, Any]
+    load: float
+
+    def best(self, name: str) -> Entry | None:
+        """The entry of a contender with the number of threads that suits it best."""
+        found = [e for e in self.entries.values() if e.contender.name == name and e.seconds]
+        return min(found, key=lambda e: e.median) if found else None
+
+    def ratio(self, entry: Entry) -> tuple[float, float, float]:
+        """Its time over ours: median, smallest and largest over the repeats."""
+        ours = self.entries[OURS.name].seconds
+        found = [theirs / mine for theirs, mine in zip(entry.seconds, ours, strict=False)]
+        return statistics.median(found), min(found), max(found)
+
+
+@contextlib.contextmanager
+def playing(problem: Problem, asked: list[Contender]) -> Iterator[tuple[list[Entry], dict]]:
+    """Processes that have the problem ready, and who is missing."""
+    entries: list[Entry] = []
+    missing: dict[str, str] = {}
+    processes: list[Process] = []
+    try:
+        for contender in asked:
+            try:
+                process = Process(contender)
+                processes.append(process)
+                process.ask(prepare=problem.json())
+                mine = [Entry(contender, k, process=process) for k in contender.threads or (0,)]
+                for entry in mine:
+                    entry.once(1)
+                    first = entry.once(1)
+                    entry.count = max(1, round(LEAST / first))
+                entries += mine
+            except Absent as reason:
+                missing[contender.name] = str(reason)
+        yield entries, missing
+    finally:
+        for process in processes:
+            process.close()
+
+
+def measure(problem: Problem, asked: list[Contender], repeats: int, facts: bool = True) -> Row:
+    """Every contender once, then all of them again, `repeats` times."""
+    with playing(problem, [c for c in asked if c.plays(problem)]) as (entries, missing):
+        load = os.getloadavg()[0]
+        for i in range(repeats):
+            for entry in entries[:: 1 if i % 2 == 0 else -1]:
+                try:
+                    entry.seconds.append(entry.once(entry.count))
+                except Absent as reason:
+                    missing[entry.contender.name] = str(reason)
+        ours = next((e for e in entries if e.contender is OURS), None)
+        known = ours.process.ask(facts=True) if facts and ours and ours.process else {}
+    entries = [e for e in entries if e.contender.name not in missing]
+    return Row(problem, {e.key: e for e in entries}, missing, known, load)
+
+
+def machine() -> list[str]:
+    """Lines that say what this is."""
+    text = Path("/proc/cpuinfo").read_text(encoding="utf-8") if Path("/proc/cpuinfo").exists() else ""
+    models = {l.partition(":")[2].strip() for l in text.splitlines() if l.startswith("model name")}
+    caches = subprocess.run(["lscpu"], capture_output=True, text=True, check=False).stdout
+    sizes = [" ".join(l.split()) for l in caches.splitlines() if l.startswith(("L1d", "L2", "L3"))]
+    meminfo = Path("/proc/meminfo")
+    kilobytes = int(meminfo.read_text().split()[1]) if meminfo.exists() else 0
+    return [
+        f"{os.cpu_count()} cores of {', '.join(models) or platform.machine()}; {'; '.join(sizes)};"
+        f" {kilobytes / 2**20:.0f} GB",
+        f"{platform.system()} {platform.release()}, Python {platform.python_version()},"
+        f" {', '.join(versions())}",
+        f"{time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())}; load before: "
+        + ", ".join(f"{load:.1f}" for load in os.getloadavg()),
+    ]
+
+
+def versions() -> list[str]:
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = []
+    for name in ("coterie", "jax", "jaxlib", "torch"):
+        with contextlib.suppress(PackageNotFoundError):
+            found.append(f"{name} {version(name)}")
+    return found
+
+
+def say(sentence: str) -> None:
+    print(sentence, file=sys.stderr, flush=True)
