@@ -23,7 +23,7 @@ from pathlib import Path
 from bench import table
 from bench.contenders import CONTENDERS, OURS
 from bench.problems import ROWS
-from bench.timing import Row, machine, measure, say
+from bench.timing import Players, Row, machine, measure, say
 
 HERE = Path(__file__).parent
 
@@ -57,6 +57,13 @@ def written(rows: list[Row], about: list[str], spent: float, command: str) -> st
         "",
         *table.ratios(rows),
         "",
+        "## Their seconds of cores over ours",
+        "",
+        "Of all threads of a process together. Other work on the machine hardly adds to it, so it",
+        "is steadier on a busy machine; it says nothing about using both cores.",
+        "",
+        *table.ratios(rows, cpu=True),
+        "",
         "## Milliseconds a round",
         "",
         "In brackets: the number of threads, the better of 1 and 2.",
@@ -66,8 +73,8 @@ def written(rows: list[Row], about: list[str], spent: float, command: str) -> st
         "## How far ours is from what the machine can do",
         "",
         "FLOPs are those that the compiled program executes in matrix products, loops counted as",
-        "often as they run (bench/hlo.py); bytes are those that it cannot avoid to move, against the",
-        "bandwidth of a working set of that size (bench/bounds.py); operations are its",
+        "often as they run (bench/hlo.py); bytes are those that it cannot avoid to move, against",
+        "the bandwidth of a working set of that size (bench/bounds.py); operations are its",
         "instructions, at the cost of a very small one. The largest of the three is the bound.",
         "",
         *table.bounds(rows),
@@ -83,9 +90,14 @@ def compare(arguments: argparse.Namespace) -> None:
     asked = [c for c in CONTENDERS if c.name in {OURS.name, *names}]
     chosen = [ROWS[i] for i in arguments.row] if arguments.row else list(ROWS)
     about, begun, rows = machine(), time.perf_counter(), []
-    for problem in chosen:
-        say(f"{problem.name} (load {os.getloadavg()[0]:.1f}, {time.perf_counter() - begun:.0f} s)")
-        rows.append(measure(problem, asked, arguments.repeats))
+    players = Players()
+    try:
+        for problem in chosen:
+            spent = f"{time.perf_counter() - begun:.0f} s"
+            say(f"{problem.name} (load {os.getloadavg()[0]:.1f}, after {spent})")
+            rows.append(measure(players, problem, asked, arguments.repeats))
+    finally:
+        players.close()
     command = " ".join(["python -m bench", *sys.argv[1:]])
     text = written(rows, about, time.perf_counter() - begun, command)
     print(text)

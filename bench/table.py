@@ -55,13 +55,14 @@ def times(rows: list[Row]) -> list[str]:
         for _, contender, threads in heads:
             entry = entry_of(row, contender, threads)
             best = f" ({entry.threads})" if entry and threads is None and entry.threads else ""
-            cells.append(milliseconds(entry.median) + best if entry else "–")
+            once = " once" if entry and not entry.count else ""
+            cells.append(milliseconds(entry.median) + best + once if entry else "–")
         lines.append(f"| {told(row)} | " + " | ".join(cells) + " |")
     return lines
 
 
-def ratios(rows: list[Row]) -> list[str]:
-    heads = columns(rows)
+def ratios(rows: list[Row], cpu: bool = False) -> list[str]:
+    heads = [h for h in columns(rows) if not (cpu and h[1].elsewhere)]
     lines = [
         "| problem | " + " | ".join(h[0] for h in heads) + " |",
         "|---|" + "---|" * len(heads),
@@ -70,7 +71,7 @@ def ratios(rows: list[Row]) -> list[str]:
         cells = []
         for _, contender, threads in heads:
             entry = entry_of(row, contender, threads)
-            cells.append(_ratio(row.ratio(entry)) if entry else "–")
+            cells.append(_ratio(row.ratio(entry, cpu)) if entry else "–")
         lines.append(f"| {told(row)} | " + " | ".join(cells) + " |")
     return lines
 
@@ -116,6 +117,6 @@ def missing(rows: list[Row]) -> list[str]:
             found.setdefault(name, (reason, []))[1].append(told(row))
     titles = {c.name: c.title for c in CONTENDERS}
     return [
-        f"- {titles[name]}: {reason} ({len(where)} row{'s' * (len(where) > 1)})"
+        f"- {titles[name]}, {reason} ({len(where)} row{'s' * (len(where) > 1)})"
         for name, (reason, where) in found.items()
     ]

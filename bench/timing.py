@@ -11,7 +11,6 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,9 @@ from bench.problems import Problem
 
 LEAST = 0.15
 """Seconds that one repeat takes at least, by doing several rounds where they are short."""
+
+SLOW = 3.0
+"""Seconds of a round from which a number of threads that is worse than another is timed once."""
 
 
 class Absent(Exception):
@@ -57,7 +59,7 @@ class Process:
         found: dict[str, Any] = json.loads(line)
         if "error" in found:
             hint = f"; install: {self.contender.install}" if "ModuleNotFound" in line else ""
-            raise Absent(f"not there: {found['error']}{hint}")
+            raise Absent(f"it said: {found['error']}{hint}")
         return found
 
     def close(self) -> None:
@@ -77,8 +79,11 @@ class Entry:
     threads: int
     seconds: list[float] = dataclasses.field(default_factory=list)
     """Of a round, one per repeat."""
+    cpu: list[float] = dataclasses.field(default_factory=list)
+    """The same of all the process's cores together: other work on the machine hardly adds to it."""
     count: int = 1
-    """Rounds in a repeat."""
+    """Rounds in a repeat; 0: it was so slow that it was timed once, before the others."""
+    first: float = 0.0
     process: Process | None = None
 
     @property
@@ -89,9 +94,16 @@ class Entry:
     def median(self) -> float:
         return statistics.median(self.seconds)
 
-    def once(self, rounds: int) -> float:
+    def once(self, rounds: int) -> tuple[float, float]:
+        """Seconds of a round, by the clock and of cores."""
         assert self.process
-        return float(self.process.ask(rounds=rounds, threads=self.threads)["seconds"]) / rounds
+        found = self.process.ask(rounds=rounds, threads=self.threads)
+        return found["seconds"] / rounds, found["cpu"] / rounds
+
+    def repeat(self) -> None:
+        seconds, cpu = self.once(self.count)
+        self.seconds.append(seconds)
+        self.cpu.append(cpu)
 
 
 @dataclasses.dataclass
@@ -110,58 +122,86 @@ class Row:
         found = [e for e in self.entries.values() if e.contender.name == name and e.seconds]
         return min(found, key=lambda e: e.median) if found else None
 
-    def ratio(self, entry: Entry) -> tuple[float, float, float]:
+    def ratio(self, entry: Entry, cpu: bool = False) -> tuple[float, float, float]:
         """Its time over ours: median, smallest and largest over the repeats."""
-        ours = self.entries[OURS.name].seconds
-        found = [theirs / mine for theirs, mine in zip(entry.seconds, ours, strict=False)]
+        ours = self.entries[OURS.name]
+        pairs = (entry.cpu, ours.cpu) if cpu else (entry.seconds, ours.seconds)
+        found = [theirs / mine for theirs, mine in zip(*pairs, strict=False)]
         return statistics.median(found), min(found), max(found)
 
 
-@contextlib.contextmanager
-def playing(problem: Problem, asked: list[Contender]) -> Iterator[tuple[list[Entry], dict]]:
-    """Processes that have the problem ready, and who is missing."""
-    entries: list[Entry] = []
-    missing: dict[str, str] = {}
-    processes: list[Process] = []
-    try:
-        for contender in asked:
-            try:
-                process = Process(contender)
-                processes.append(process)
-                process.ask(prepare=problem.json())
-                mine = [Entry(contender, k, process=process) for k in contender.threads or (0,)]
-                for entry in mine:
-                    entry.once(1)
-                    first = entry.once(1)
-                    entry.count = max(1, round(LEAST / first))
-                entries += mine
-            except Absent as reason:
-                missing[contender.name] = str(reason)
-        yield entries, missing
-    finally:
-        for process in processes:
+class Players:
+    """The processes of a run: kept from problem to problem, but for contenders that cannot change
+    theirs.
+    """
+
+    def __init__(self) -> None:
+        self.there: dict[str, Process] = {}
+
+    def process(self, contender: Contender) -> Process:
+        if contender.name not in self.there:
+            self.there[contender.name] = Process(contender)
+        return self.there[contender.name]
+
+    def entries(self, contender: Contender, problem: Problem) -> list[Entry]:
+        """A contender with the problem ready, once per number of threads."""
+        process = self.process(contender)
+        process.ask(prepare=problem.json())
+        mine = [Entry(contender, k, process=process) for k in contender.threads or (0,)]
+        for entry in mine:
+            first, cpu = entry.once(1)
+            if first > SLOW and entry is not mine[0] and first > 2 * mine[0].first:
+                entry.seconds, entry.cpu, entry.count = [first], [cpu], 0
+                continue
+            entry.first, _ = entry.once(1)
+            entry.count = max(1, round(LEAST / entry.first))
+        return mine
+
+    def end(self, contender: Contender) -> None:
+        if contender.name in self.there:
+            self.there.pop(contender.name).close()
+
+    def close(self) -> None:
+        for process in self.there.values():
             process.close()
 
 
-def measure(problem: Problem, asked: list[Contender], repeats: int, facts: bool = True) -> Row:
+def measure(
+    players: Players, problem: Problem, asked: list[Contender], repeats: int, facts: bool = True
+) -> Row:
     """Every contender once, then all of them again, `repeats` times."""
-    with playing(problem, [c for c in asked if c.plays(problem)]) as (entries, missing):
-        load = os.getloadavg()[0]
-        for i in range(repeats):
-            for entry in entries[:: 1 if i % 2 == 0 else -1]:
-                try:
-                    entry.seconds.append(entry.once(entry.count))
-                except Absent as reason:
-                    missing[entry.contender.name] = str(reason)
-        ours = next((e for e in entries if e.contender is OURS), None)
-        known = ours.process.ask(facts=True) if facts and ours and ours.process else {}
+    entries: list[Entry] = []
+    missing: dict[str, str] = {}
+    for contender in (c for c in asked if c.plays(problem)):
+        try:
+            entries += players.entries(contender, problem)
+        except Absent as reason:
+            missing[contender.name] = str(reason)
+            players.end(contender)
+    load = os.getloadavg()[0]
+    for i in range(repeats):
+        for entry in [e for e in entries if e.count][:: 1 if i % 2 == 0 else -1]:
+            if entry.contender.name in missing:
+                continue
+            try:
+                entry.repeat()
+            except Absent as reason:
+                missing[entry.contender.name] = str(reason)
+                players.end(entry.contender)
+    ours = next(e for e in entries if e.contender is OURS)
+    known = ours.process.ask(facts=True) if facts and ours.process else {}
+    for contender in asked:
+        if contender.restarts:
+            players.end(contender)
     entries = [e for e in entries if e.contender.name not in missing]
     return Row(problem, {e.key: e for e in entries}, missing, known, load)
 
 
 def machine() -> list[str]:
     """Lines that say what this is."""
-    text = Path("/proc/cpuinfo").read_text(encoding="utf-8") if Path("/proc/cpuinfo").exists() else ""
+    text = (
+        Path("/proc/cpuinfo").read_text(encoding="utf-8") if Path("/proc/cpuinfo").exists() else ""
+    )
     models = {l.partition(":")[2].strip() for l in text.splitlines() if l.startswith("model name")}
     caches = subprocess.run(["lscpu"], capture_output=True, text=True, check=False).stdout
     sizes = [" ".join(l.split()) for l in caches.splitlines() if l.startswith(("L1d", "L2", "L3"))]

@@ -45,17 +45,17 @@ def fedu() -> Any:
 
 
 @pytest.fixture(scope="module")
-def pfedme() -> Any:
-    return simulator_of(PFEDME)
+def program(fedu: Any) -> Program:
+    return program_of(fedu)
 
 
-def test_a_gradient_step_is_two_products_with_the_batch(fedu: Any) -> None:
+def test_a_gradient_step_is_two_products_with_the_batch(program: Program) -> None:
     mixing = 2 * N * N * FEDU.parameters
-    flops = program_of(fedu).total().flops
+    flops = program.total().flops
     assert 0.98 * (N * R * 2 * PRODUCT) < flops <= SLACK * (N * R * 2 * PRODUCT + mixing)
 
 
-def test_steps_on_one_batch_go_through_the_gram_matrix(pfedme: Any) -> None:
+def test_steps_on_one_batch_go_through_the_gram_matrix() -> None:
     """Two forward products, one for the weights, the Gram matrix, and a small one per step: not 2K
     products. Without it, which is tried, the bound is broken.
     """
@@ -63,7 +63,7 @@ def test_steps_on_one_batch_go_through_the_gram_matrix(pfedme: Any) -> None:
     plain = N * R * K * 2 * PRODUCT
     mean = 2 * N * PFEDME.parameters
     assert gram < 0.5 * plain
-    assert program_of(pfedme).total().flops <= SLACK * gram + mean
+    assert program_of(simulator_of(PFEDME)).total().flops <= SLACK * gram + mean
     data = federation(PFEDME)
     model = build_model(model_of(PFEDME), data.shape)
     slow = coterie.Simulator(
@@ -75,7 +75,7 @@ def test_steps_on_one_batch_go_through_the_gram_matrix(pfedme: Any) -> None:
     assert program_of(slow).total().flops >= 0.98 * plain
 
 
-def test_a_step_takes_few_operations_beside_a_plain_loop(fedu: Any) -> None:
+def test_a_step_takes_few_operations_beside_a_plain_loop(fedu: Any, program: Program) -> None:
     """Beside a plain loop of the same steps, whose batches are drawn already. Most of ours draw
     the batch: a keyed permutation, whatever the model.
     """
@@ -95,16 +95,16 @@ def test_a_step_takes_few_operations_beside_a_plain_loop(fedu: Any) -> None:
     models = fedu.store.rows.method_state.x.tree
     rows = jnp.zeros((N, R, B), jnp.int32)
     plain = Program(jax.jit(jax.vmap(local)).lower(models, rows).compile().as_text()).total()
-    ours = program_of(fedu).total()
+    ours = program.total()
     assert ours.flops <= SLACK * plain.flops + 2 * N * N * FEDU.parameters
-    print(ours, plain)
     assert ours.operations <= plain.operations + R * DRAWING + ROUND
 
 
-DRAWING = 250
-"""Operations that draw a mini-batch."""
-ROUND = 250
-"""Operations of a round beside its steps: pull, bill, what was finite."""
+DRAWING = 220
+"""Operations that may draw a mini-batch; 187 when this was written."""
+ROUND = 380
+"""Operations of a round beside its steps (pull, bill, what was finite); 319 when this was written.
+"""
 
 
 def test_states_are_updated_in_place(fedu: Any) -> None:
@@ -119,7 +119,9 @@ def test_states_are_updated_in_place(fedu: Any) -> None:
     assert careless.compile().memory_analysis().alias_size_in_bytes == 0
 
 
-def test_rounds_are_done_in_blocks(fedu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rounds_are_done_in_blocks(
+    fedu: Any, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Seven rounds are one call, and all work is inside the loop over rounds."""
     calls = []
     block = engine.compiled_block
@@ -128,7 +130,6 @@ def test_rounds_are_done_in_blocks(fedu: Any, monkeypatch: pytest.MonkeyPatch) -
     fedu._seconds_per_round = 1e-3  # however long the first round took on this machine
     assert fedu.advance(7) == 7
     assert len(calls) == 2
-    program = program_of(fedu)
     outside = [i.kind for i in program.computations[program.entry]]
     assert outside.count("while") == 1
     assert "dot" not in outside
@@ -141,14 +142,13 @@ def test_clients_are_trained_in_groups_that_fit_the_caches() -> None:
     together = {}
     for at_once in (None, LARGE.clients):
         simulator = simulator_of(LARGE, clients_at_once=at_once)
-        program = program_of(simulator)
+        found = program_of(simulator)
         of_groups = [
             4 * i.numbers
-            for inside in program.computations.values()
+            for inside in found.computations.values()
             for i in inside
             if i.kind == "dot" and len(i.dimensions) == 3
         ]
         together[at_once] = max(of_groups)
-    print(together)
     assert together[None] <= 2 << 20
     assert together[LARGE.clients] > 2 << 20

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bench.problems import Problem
 
-VENVS = Path(os.environ.get("COTERIE_BENCH_VENVS", Path(__file__).parents[1] / ".venvs"))
+VENVS = Path(os.environ.get("COTERIE_BENCH_VENVS", Path(__file__).parents[2] / ".cache" / "bench"))
 """Where the environments of other frameworks are."""
 
 
@@ -31,14 +31,14 @@ class Contender:
     methods: tuple[str, ...] = ()
     """The methods it plays; none: all."""
     models: tuple[str, ...] = ()
-    most: int = 10**9
-    """Clients in its largest problem."""
+    restarts: bool = False
+    """Whether its process must end with a problem."""
+    elsewhere: bool = False
+    """Whether other processes work for it, so that its own seconds of cores say nothing."""
 
     def plays(self, problem: Problem) -> bool:
-        return (
-            (not self.methods or problem.method in self.methods)
-            and (not self.models or problem.model in self.models)
-            and problem.clients <= self.most
+        return (not self.methods or problem.method in self.methods) and (
+            not self.models or problem.model in self.models
         )
 
     @property
@@ -87,6 +87,8 @@ CONTENDERS: tuple[Contender, ...] = (
         "flower_player",
         venv="flower",
         needs="'flwr[simulation]>=1.41,<1.42' torch==2.13.0",
+        restarts=True,
+        elsewhere=True,
         **_OTHERS,
     ),
 )

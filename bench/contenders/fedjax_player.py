@@ -16,10 +16,10 @@ def network(problem: Problem) -> Any:
     sizes = problem.sizes
 
     def init(rng: Any) -> Any:
-        pairs = list(zip(sizes, sizes[1:]))
+        pairs = list(zip(sizes, sizes[1:], strict=False))
         return [
             {"w": jax.random.normal(key, (a, b)) / a**0.5, "b": jnp.zeros(b)}
-            for key, (a, b) in zip(jax.random.split(rng, len(pairs)), pairs)
+            for key, (a, b) in zip(jax.random.split(rng, len(pairs)), pairs, strict=True)
         ]
 
     def apply(params: Any, batch: Any, rng: Any = None) -> Any:

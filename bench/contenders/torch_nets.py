@@ -96,12 +96,11 @@ class ByHand:
         if self.problem.model in ("lenet", "cnn"):
             return self._convolutions(leaves, x, y, lr, first)
         pairs = list(zip(leaves[0::2], leaves[1::2], strict=True))
-        b, w = pairs[0]
-        z = torch.baddbmm(b.unsqueeze(1), x, w.transpose(1, 2))
+        z = torch.baddbmm(pairs[0][0].unsqueeze(1), x, pairs[0][1].transpose(1, 2))
         d, rest = backward(pairs[1:], z, y)
         if first is not None:
             first()
-        for (b, w), inputs, delta in [((b, w), x, d), *rest]:
+        for (b, w), inputs, delta in [(pairs[0], x, d), *rest]:
             step(b, w, inputs, delta, lr)
         return None
 

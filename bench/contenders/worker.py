@@ -2,8 +2,8 @@
 
 It reads a line of JSON and answers with one:
 
-    {"prepare": {...problem...}}           → {"seconds": …}
-    {"rounds": 3, "threads": 2}            → {"seconds": …}, of all three rounds
+    {"prepare": {...problem...}}           → {"seconds": …, "cpu": …}
+    {"rounds": 3, "threads": 2}            → the same, of all three rounds
     {"facts": true}                        → whatever the contender says of its program
 
 An answer may be {"error": "…"}. The process ends when its input does.
@@ -30,7 +30,7 @@ class Worker:
         if "facts" in asked:
             found: dict[str, Any] = self.player.facts()
             return found
-        begun = time.perf_counter()
+        begun, worked = time.perf_counter(), time.process_time()
         if "prepare" in asked:
             self.player = None  # lets the last problem's memory go
             module = importlib.import_module(f"bench.contenders.{self.module}")
@@ -38,9 +38,10 @@ class Worker:
         else:
             if asked.get("threads"):
                 self.player.threads(asked["threads"])
-                begun = time.perf_counter()
+                begun, worked = time.perf_counter(), time.process_time()
             self.player.rounds(asked["rounds"])
-        return {"seconds": time.perf_counter() - begun}
+        cpu = time.process_time() - worked
+        return {"seconds": time.perf_counter() - begun, "cpu": cpu}
 
 
 def main() -> None:
