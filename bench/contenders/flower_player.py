@@ -119,6 +119,11 @@ class Player:
 
         threading.Thread(target=simulate, daemon=True).start()
 
+    def close(self) -> None:
+        import ray
+
+        ray.shutdown()
+
     def rounds(self, count: int) -> None:
         for _ in range(count):
             self.told.put("go")

@@ -55,6 +55,8 @@ def main() -> None:
         except Exception as error:  # told to whoever asked, who goes on without
             found = {"error": f"{type(error).__name__}: {error}"[:300]}
         print(json.dumps(found), file=out)
+    if hasattr(worker.player, "close"):
+        worker.player.close()
     os._exit(0)  # frameworks leave threads behind
 
 
