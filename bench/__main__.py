@@ -66,7 +66,8 @@ def written(rows: list[Row], about: list[str], spent: float, command: str) -> st
         "",
         "## Milliseconds a round",
         "",
-        "In brackets: the number of threads, the better of 1 and 2.",
+        "In brackets: the number of threads, the better of 1 and 2. ≈: with this number of threads",
+        "more than 3 times slower on 4 clients, so tried on those only and scaled.",
         "",
         *table.times(rows),
         "",
@@ -89,22 +90,23 @@ def compare(arguments: argparse.Namespace) -> None:
     names = arguments.only or [c.name for c in CONTENDERS]
     asked = [c for c in CONTENDERS if c.name in {OURS.name, *names}]
     chosen = [ROWS[i] for i in arguments.row] if arguments.row else list(ROWS)
-    about, begun, rows = machine(), time.perf_counter(), []
+    about, begun = machine(), time.perf_counter()
+    rows: list[Row] = []
+    command = " ".join(["python -m bench", *sys.argv[1:]])
+    whole = not (arguments.row or arguments.only)
+    out = arguments.out or (HERE / "result.md" if whole else None)
     players = Players()
     try:
         for problem in chosen:
             spent = f"{time.perf_counter() - begun:.0f} s"
             say(f"{problem.name} (load {os.getloadavg()[0]:.1f}, after {spent})")
             rows.append(measure(players, problem, asked, arguments.repeats))
+            text = written(rows, about, time.perf_counter() - begun, command)
+            if out is not None:
+                Path(out).write_text(text, encoding="utf-8")
     finally:
         players.close()
-    command = " ".join(["python -m bench", *sys.argv[1:]])
-    text = written(rows, about, time.perf_counter() - begun, command)
     print(text)
-    whole = not (arguments.row or arguments.only)
-    out = arguments.out or (HERE / "result.md" if whole else None)
-    if out is not None:
-        Path(out).write_text(text, encoding="utf-8")
 
 
 def main() -> None:

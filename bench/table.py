@@ -55,8 +55,8 @@ def times(rows: list[Row]) -> list[str]:
         for _, contender, threads in heads:
             entry = entry_of(row, contender, threads)
             best = f" ({entry.threads})" if entry and threads is None and entry.threads else ""
-            once = " once" if entry and not entry.count else ""
-            cells.append(milliseconds(entry.median) + best + once if entry else "–")
+            about = "≈ " if entry and not entry.count else ""
+            cells.append(about + milliseconds(entry.median) + best if entry else "–")
         lines.append(f"| {told(row)} | " + " | ".join(cells) + " |")
     return lines
 
@@ -71,7 +71,8 @@ def ratios(rows: list[Row], cpu: bool = False) -> list[str]:
         cells = []
         for _, contender, threads in heads:
             entry = entry_of(row, contender, threads)
-            cells.append(_ratio(row.ratio(entry, cpu)) if entry else "–")
+            about = "≈ " if entry and not entry.count else ""
+            cells.append(about + _ratio(row.ratio(entry, cpu)) if entry else "–")
         lines.append(f"| {told(row)} | " + " | ".join(cells) + " |")
     return lines
 

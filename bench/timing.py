@@ -20,8 +20,8 @@ from bench.problems import Problem
 LEAST = 0.15
 """Seconds that one repeat takes at least, by doing several rounds where they are short."""
 
-SLOW = 3.0
-"""Seconds of a round from which a number of threads that is worse than another is timed once."""
+FEW, HOPELESS = 4, 3.0
+"""A number of threads that takes so many times longer than another on a few clients is out."""
 
 
 class Absent(Exception):
@@ -82,8 +82,9 @@ class Entry:
     cpu: list[float] = dataclasses.field(default_factory=list)
     """The same of all the process's cores together: other work on the machine hardly adds to it."""
     count: int = 1
-    """Rounds in a repeat; 0: it was so slow that it was timed once, before the others."""
-    first: float = 0.0
+    """Rounds in a repeat; 0: with this number of threads it was hopeless, and only tried on a few
+    clients; its seconds are scaled to all.
+    """
     process: Process | None = None
 
     @property
@@ -126,7 +127,10 @@ class Row:
         """Its time over ours: median, smallest and largest over the repeats."""
         ours = self.entries[OURS.name]
         pairs = (entry.cpu, ours.cpu) if cpu else (entry.seconds, ours.seconds)
-        found = [theirs / mine for theirs, mine in zip(*pairs, strict=False)]
+        if not entry.count:  # tried apart from the repeats
+            found = [statistics.median(pairs[0]) / statistics.median(pairs[1])]
+        else:
+            found = [theirs / mine for theirs, mine in zip(*pairs, strict=True)]
         return statistics.median(found), min(found), max(found)
 
 
@@ -146,16 +150,34 @@ class Players:
     def entries(self, contender: Contender, problem: Problem) -> list[Entry]:
         """A contender with the problem ready, once per number of threads."""
         process = self.process(contender)
-        process.ask(prepare=problem.json())
         mine = [Entry(contender, k, process=process) for k in contender.threads or (0,)]
-        for entry in mine:
-            first, cpu = entry.once(1)
-            if first > SLOW and entry is not mine[0] and first > 2 * mine[0].first:
-                entry.seconds, entry.cpu, entry.count = [first], [cpu], 0
-                continue
-            entry.first, _ = entry.once(1)
-            entry.count = max(1, round(LEAST / entry.first))
+        if len(mine) > 1:
+            self._probe(mine, problem)
+        process.ask(prepare=problem.json())
+        for entry in (e for e in mine if e.count):
+            entry.once(1)
+            entry.count = max(1, round(LEAST / entry.once(1)[0]))
         return mine
+
+    def _probe(self, mine: list[Entry], problem: Problem) -> None:
+        """On a few of the clients: numbers of threads that are hopeless are not asked again. On a
+        busy machine threads that wait for each other can take a hundred times as long.
+        """
+        few = min(FEW, problem.trainers)
+        small = dataclasses.replace(problem, clients=few, cohort=None)
+        for entry in mine:
+            assert entry.process
+            entry.process.ask(prepare=small.json())
+            entry.once(1)
+            seconds, cpu = entry.once(1)
+            scale = problem.trainers / few
+            entry.seconds, entry.cpu = [seconds * scale], [cpu * scale]
+        best = min(entry.median for entry in mine)
+        for entry in mine:
+            if entry.median > HOPELESS * best:
+                entry.count = 0
+            else:
+                entry.seconds, entry.cpu = [], []
 
     def end(self, contender: Contender) -> None:
         if contender.name in self.there:

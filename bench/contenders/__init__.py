@@ -78,7 +78,7 @@ CONTENDERS: tuple[Contender, ...] = (
         "pfl_player",
         venv="pfl",
         needs="pfl torch==2.13.0",
-        threads=(1, 2),
+        threads=(1,),  # its steps are those of the loop, which a second thread slows down here
         **_OTHERS,
     ),
     Contender(
