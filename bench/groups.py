@@ -1,7 +1,7 @@
 """What it brings to train clients in groups that fit the caches (engine/side_by_side.py), and to do
 several runs at a time (runs/grid.py).
 
-    python bench/groups.py
+    python -m bench.groups
 
 Random data, batches of 20, 20 gradient steps a round, all clients in every round. "all at once" is
 one `vmap` over all clients. The best of three is taken for each, in turn, in one run on one
@@ -18,9 +18,10 @@ from pathlib import Path
 import jax
 
 import coterie
+from bench.contenders.ours import federation
+from bench.problems import Problem
 from coterie.runs.compare import compare_into
 from coterie.runs.experiment import Experiment
-from speed import federation
 
 PROBLEMS = {
     "mlr, 100 clients": ("mlr", 100),
@@ -49,7 +50,7 @@ def groups() -> None:
         " |\n|---|---|---|---|---|---|"
     )
     for problem, (model, clients) in PROBLEMS.items():
-        data = federation(clients, 784, 100)
+        data = federation(Problem("", model, clients, 784, samples=100))
         for name, method in METHODS.items():
             options = {"rounds": 1000, "eval_every": 1000, "batch_size": 20}
             ours = coterie.Simulator(method, data, model, coterie.Training(**options))

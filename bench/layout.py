@@ -1,7 +1,7 @@
 """Why models are class-major, why a convolution is patches and a matrix product, and what the Gram
 matrix saves: timed in one run.
 
-python bench/layout.py
+python -m bench.layout
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import jax.numpy as jnp
 from jax import lax
 
 import coterie
-import speed
-from coterie.models.base import get_model
+from bench.contenders.ours import federation, method_of, model_of
+from bench.problems import ROWS
 from coterie.models.build import build_model
 from coterie.models.layers import conv, conv_init
 
@@ -86,12 +86,10 @@ def main() -> None:
         f" patches {fast * 1e3:.1f} ms, ratio {slow / fast:.1f}"
     )
 
-    for problem, (count, features, hidden) in speed.PROBLEMS.items():
-        fed = speed.federation(count, features)
-        model = build_model(get_model("mlp", {"hidden": "100"}) if hidden else "mlr", fed.shape)
-        method = coterie.PFedMe(
-            lam=15.0, lr=0.005, personal_lr=0.05, local_rounds=20, inner_steps=5
-        )
+    for problem in (row for row in ROWS if row.method == "pfedme"):
+        fed = federation(problem)
+        model = build_model(model_of(problem), fed.shape)
+        method = method_of(problem)
         spent = {}
         for name, layer in (("plain", None), ("gram", model.input_layer)):
             simulator = coterie.Simulator(
@@ -109,7 +107,7 @@ def main() -> None:
         ratio = spent["plain"] / spent["gram"]
         plain, gram = (f"{1e3 * spent[name]:.0f} ms" for name in ("plain", "gram"))
         print(
-            f"pFedMe round, {problem}: plain steps {plain}, through the Gram matrix {gram}, ratio"
+            f"{problem.name}: plain steps {plain}, through the Gram matrix {gram}, ratio"
             f" {ratio:.1f}"
         )
 

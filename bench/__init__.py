@@ -1,0 +1,1 @@
+"""Speed and scale: `python -m bench` against others, the other files one question each."""
