@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from coterie.models import tiles
@@ -139,7 +140,10 @@ def images(x: Any, shape: tuple[int, int, int]) -> Any:
     """Samples as stored, (batch, height·width·channels in any shape), as (channels, height, width,
     batch).
     """
-    return jnp.transpose(x.reshape(-1, *shape), (3, 1, 2, 0))
+    height, width, channels = shape
+    # A gather, not a transposition: XLA would repeat that in every slice that is taken of it.
+    order = np.arange(height * width * channels).reshape(-1, channels).T
+    return x.reshape(len(x), -1).T[order].reshape(channels, height, width, -1)
 
 
 def image_shape(model: str, input_shape: tuple[int, ...]) -> tuple[int, int, int]:

@@ -24,10 +24,11 @@ def product(a: Any, b: Any, turn_a: bool = False, turn_b: bool = False) -> Any:
 
 
 def _plain(a: Any, b: Any, *, turn_a: bool, turn_b: bool) -> Any:
+    if turn_a:
+        a = lax.optimization_barrier(a.swapaxes(-1, -2))
     axes = a.ndim - 2
     stacked = tuple(range(axes))
-    summed = (axes if turn_a else axes + 1,), (axes + 1 if turn_b else axes,)
-    return lax.dot_general(a, b, (summed, (stacked, stacked)))
+    return lax.dot_general(a, b, (((axes + 1,), (axes + turn_b,)), (stacked, stacked)))
 
 
 def _shape(a: Any, b: Any, *, turn_a: bool, turn_b: bool) -> Any:

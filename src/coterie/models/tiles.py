@@ -19,6 +19,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from numpy.typing import NDArray
 
 from coterie.models.products import product
@@ -78,7 +79,7 @@ def _tiles(x: Any, size: int, tall: int, wide: int) -> Any:
     short = max(0, rows - height), max(0, columns - width)
     x = jnp.pad(x, ((0, 0), (0, short[0]), (0, short[1]), (0, 0)))[:, :rows, :columns]
     x = x.reshape(channels, rows // 2, 2, columns // 2, 2, batch).transpose(2, 4, 0, 1, 3, 5)
-    x = x.reshape(2, 2, channels, rows // 2, columns // 2 * batch)
+    x = lax.optimization_barrier(x.reshape(2, 2, channels, rows // 2, columns // 2 * batch))
     return jnp.stack(
         [
             x[..., i : i + tall, j * batch : (j + wide) * batch]
