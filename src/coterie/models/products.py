@@ -24,7 +24,7 @@ def product(a: Any, b: Any, turn_a: bool = False, turn_b: bool = False) -> Any:
 
 
 def _plain(a: Any, b: Any, *, turn_a: bool, turn_b: bool) -> Any:
-    if turn_a:
+    if turn_a:  # Turned before: XLA's product of a matrix that is to be turned is slower.
         a = lax.optimization_barrier(a.swapaxes(-1, -2))
     axes = a.ndim - 2
     stacked = tuple(range(axes))

@@ -19,7 +19,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from numpy.typing import NDArray
 
 from coterie.models.products import product
@@ -79,7 +78,7 @@ def _tiles(x: Any, size: int, tall: int, wide: int) -> Any:
     short = max(0, rows - height), max(0, columns - width)
     x = jnp.pad(x, ((0, 0), (0, short[0]), (0, short[1]), (0, 0)))[:, :rows, :columns]
     x = x.reshape(channels, rows // 2, 2, columns // 2, 2, batch).transpose(2, 4, 0, 1, 3, 5)
-    x = lax.optimization_barrier(x.reshape(2, 2, channels, rows // 2, columns // 2 * batch))
+    x = x.reshape(2, 2, channels, rows // 2, columns // 2 * batch)
     return jnp.stack(
         [
             x[..., i : i + tall, j * batch : (j + wide) * batch]
@@ -94,11 +93,7 @@ def _laid_out(w: Any, size: int) -> Any:
     count, blocks = len(w), (size + 1) // 2
     w = w.reshape(count, size, size, -1)
     w = jnp.stack(
-        [
-            jnp.pad(w, ((0, 0), (i, 1 - i), (j, 1 - j), (0, 0)))
-            for i in range(2)
-            for j in range(2)
-        ]
+        [jnp.pad(w, ((0, 0), (i, 1 - i), (j, 1 - j), (0, 0))) for i in range(2) for j in range(2)]
     )
     w = w.reshape(4 * count, blocks, 2, blocks, 2, -1).transpose(0, 1, 3, 2, 4, 5)
     return w.reshape(4 * count, -1)
@@ -107,7 +102,7 @@ def _laid_out(w: Any, size: int) -> Any:
 def _winograd(w: Any, tiles: Any, size: int) -> Any:
     """(4, outputs · tiles) from the inputs of tiles, ((size+1)², channels, tiles)."""
     of_inputs, of_weights, of_outputs = (m.astype(w.dtype) for m in _maps(size))
-    places, channels, count = tiles.shape
+    places, channels, _ = tiles.shape
     w = w.reshape(len(w), size * size, channels).transpose(1, 0, 2)
     weights = product(of_weights, w.reshape(size * size, -1)).reshape(places, -1, channels)
     inputs = product(of_inputs, tiles.reshape(places, -1)).reshape(tiles.shape)
