@@ -133,26 +133,34 @@ def main() -> None:
     )
     parser.add_argument("--model", choices=MODELS, action="append", help="repeat; default: all")
     parser.add_argument("--repeats", type=int, default=5, help="rounds of each that are timed")
+    parser.add_argument(
+        "--threads",
+        type=int,
+        nargs="+",
+        default=[1, 2],
+        help="PyTorch's; on a busy machine several wait for each other and take minutes",
+    )
     arguments = parser.parse_args()
+    headings = " | ".join(f"PyTorch, threads: {count}" for count in arguments.threads)
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}\n")
     print(
-        "| model | seconds of | ours | ours, one at a time | PyTorch, 1 thread | PyTorch, 2 threads"
-        " | ratio | ratio, one at a time |\n|---|---|---|---|---|---|---|---|"
+        f"| model | seconds of | ours | ours, one at a time | {headings} | ratio | ratio, one at a"
+        f" time |\n|{'---|' * (6 + len(arguments.threads))}"
     )
     for name in arguments.model or MODELS:
         rounds = [ours(*MODELS[name]), ours(*MODELS[name], at_once=1)]
-        rounds += [pytorch(*MODELS[name], threads) for threads in (1, 2)]
+        rounds += [pytorch(*MODELS[name], threads) for threads in arguments.threads]
         for one_round in rounds:
             one_round()  # compiles, or warms up
         times = [[seconds(one_round) for one_round in rounds] for _ in range(arguments.repeats)]
         for i, what in enumerate(("clock", "CPU")):
-            mine, single, one, two = (
+            mine, single, *theirs = (
                 statistics.median(t[i] for t in column) for column in zip(*times, strict=True)
             )
-            best = min(one, two)
+            best = min(theirs)
+            told = " | ".join(f"{t:.3f}" for t in (mine, single, *theirs))
             print(
-                f"| {name} | {what} | {mine:.3f} | {single:.3f} | {one:.3f} | {two:.3f} |"
-                f" {best / mine:.2f} | {best / single:.2f} |",
+                f"| {name} | {what} | {told} | {best / mine:.2f} | {best / single:.2f} |",
                 flush=True,
             )
 
