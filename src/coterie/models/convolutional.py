@@ -13,12 +13,12 @@ from coterie.models.batch_norm import KINDS, Norm, normalised
 from coterie.models.layers import (
     conv,
     conv_init,
+    conv_relu_pool,
     dense,
     dense_init,
     group_norm,
     image_shape,
     images,
-    max_pool,
     max_pool_3,
     norm_init,
 )
@@ -57,8 +57,8 @@ class McMahanCNN(ModelSpec):
             }
 
         def apply(p: dict[str, Any], x: Any) -> Any:
-            h = max_pool(relu(conv(p["conv1"], images(x, shape), 5, padding=2)))
-            h = max_pool(relu(conv(p["conv2"], h, 5, padding=2)))
+            h = conv_relu_pool(p["conv1"], images(x, shape), 5, padding=2)
+            h = conv_relu_pool(p["conv2"], h, 5, padding=2)
             return dense(p["out"], relu(dense(p["dense"], h.reshape(flat, -1))))
 
         return Model(init, apply, class_major=True, l2=self.l2, name=self.name)
@@ -89,8 +89,8 @@ class LeNet(ModelSpec):
             }
 
         def apply(p: dict[str, Any], x: Any) -> Any:
-            h = max_pool(relu(conv(p["conv1"], images(x, shape), 5)))
-            h = max_pool(relu(conv(p["conv2"], h, 5)))
+            h = conv_relu_pool(p["conv1"], images(x, shape), 5)
+            h = conv_relu_pool(p["conv2"], h, 5)
             h = relu(dense(p["dense1"], h.reshape(flat, -1)))
             return dense(p["out"], relu(dense(p["dense2"], h)))
 

@@ -1,9 +1,9 @@
 """Layers in class-major form: activations are (features, batch) or (channels, height, width,
 batch).
 
-A convolution is written as shifted slices and one matrix product. Under `vmap` with different
-weights per client that is an ordinary batched matrix product, where XLA's own convolution would
-become a grouped one, which is several times slower on a CPU.
+On a CPU a convolution is written as shifted slices and matrix products (`tiles`). Under `vmap`
+with different weights per client these are ordinary batched matrix products, where XLA's own
+convolution would become a grouped one, which is several times slower there.
 """
 
 from __future__ import annotations
@@ -13,7 +13,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
+
+from coterie.models import tiles
+from coterie.models.products import product
 
 
 def uniform(key: Any, shape: tuple[int, ...], fan_in: int) -> Any:
@@ -48,23 +52,57 @@ def conv(p: dict[str, Any], x: Any, size: int, stride: int = 1, padding: int = 0
     """A size×size convolution of (channels, height, width, batch); the weight's columns run over
     (row, column, channel).
     """
-    if padding:
-        x = jnp.pad(x, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
-    channels, height, width, batch = x.shape
-    rows, columns = (height - size) // stride + 1, (width - size) // stride + 1
-    patches = jnp.stack(
-        [
-            x[
-                :,
-                i : i + stride * (rows - 1) + 1 : stride,
-                j : j + stride * (columns - 1) + 1 : stride,
+    rows, columns = ((s + 2 * padding - size) // stride + 1 for s in x.shape[1:3])
+    if not _on_cpu():
+        out = _xla_conv(p, x, size, stride, padding)
+    elif tiles.tiled(size, stride):
+        out = tiles.outputs(p["w"], _padded(x, padding), size, -(-rows // 2), -(-columns // 2))
+        out = tiles.assembled(out)[:, :rows, :columns]
+    else:
+        x = _padded(x, padding)
+        patches = jnp.stack(
+            [
+                x[
+                    :,
+                    i : i + stride * (rows - 1) + 1 : stride,
+                    j : j + stride * (columns - 1) + 1 : stride,
+                ]
+                for i in range(size)
+                for j in range(size)
             ]
-            for i in range(size)
-            for j in range(size)
-        ]
+        )
+        out = product(p["w"], patches.reshape(p["w"].shape[1], -1))
+        out = out.reshape(-1, rows, columns, x.shape[-1])
+    return out + p["b"][:, None, None, None]
+
+
+def conv_relu_pool(p: dict[str, Any], x: Any, size: int, padding: int = 0) -> Any:
+    """max_pool(relu(conv)), with the maximum taken first: the rest is then done on a quarter."""
+    tall, wide = ((s + 2 * padding - size + 1) // 2 for s in x.shape[1:3])
+    if _on_cpu():
+        out = tiles.largest(tiles.outputs(p["w"], _padded(x, padding), size, tall, wide))
+    else:
+        out = max_pool(_xla_conv(p, x, size, 1, padding))
+    return jax.nn.relu(out + p["b"][:, None, None, None])
+
+
+def _on_cpu() -> bool:
+    return jax.default_backend() == "cpu"
+
+
+def _padded(x: Any, padding: int) -> Any:
+    return jnp.pad(x, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
+
+
+def _xla_conv(p: dict[str, Any], x: Any, size: int, stride: int, padding: int) -> Any:
+    """XLA's own, for accelerators: under `vmap` it becomes a grouped one."""
+    return lax.conv_general_dilated(
+        x,
+        p["w"].reshape(-1, size, size, len(x)),
+        (stride, stride),
+        [(padding, padding)] * 2,
+        dimension_numbers=("CHWN", "OHWI", "CHWN"),
     )
-    out = p["w"] @ patches.reshape(size * size * channels, rows * columns * batch) + p["b"][:, None]
-    return out.reshape(-1, rows, columns, batch)
 
 
 def max_pool(x: Any) -> Any:
@@ -102,7 +140,10 @@ def images(x: Any, shape: tuple[int, int, int]) -> Any:
     """Samples as stored, (batch, height·width·channels in any shape), as (channels, height, width,
     batch).
     """
-    return jnp.transpose(x.reshape(-1, *shape), (3, 1, 2, 0))
+    height, width, channels = shape
+    # A gather, not a transposition: XLA would repeat that in every slice that is taken of it.
+    order = np.arange(height * width * channels).reshape(-1, channels).T
+    return x.reshape(len(x), -1).T[order].reshape(channels, height, width, -1)
 
 
 def image_shape(model: str, input_shape: tuple[int, ...]) -> tuple[int, int, int]:

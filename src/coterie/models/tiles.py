@@ -1,0 +1,128 @@
+"""Convolutions on a CPU, where every client has weights of its own: tiles of 2×2 outputs.
+
+A tile needs (size+1)² inputs, and tiles stand 2 apart. So there are (size+1)²/4 inputs for each
+output to be laid out in memory, where patches of single outputs have size² (9 against 25 for a 5×5
+convolution). What is done with a tile is a matrix product in either case:
+
+* few channels: with the weights laid out for each of the 4 outputs, zeros between them;
+* many: by Winograd's algorithm F(2×2, size×size), with (size+1)² products where 4·size² would be
+  (36 against 100). Its three linear maps are small constant matrices.
+
+2×2 max pooling takes the largest of a tile's outputs, which lie in 4 blocks one after the other.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.models.products import product
+
+MANY = 16
+"""Input channels from which on Winograd's algorithm takes less time."""
+
+_POINTS = (0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 0.25)
+
+
+def tiled(size: int, stride: int) -> bool:
+    """Whether a convolution is done in tiles."""
+    return stride == 1 and size in (3, 5)
+
+
+def outputs(w: Any, x: Any, size: int, tall: int, wide: int) -> Any:
+    """The size×size convolution of (channels, height, width, batch), already padded, in tall × wide
+    tiles: (4, outputs, tall, wide, batch). What is missing at the end counts as zeros.
+    """
+    channels, _, _, batch = x.shape
+    tiles = _tiles(x, size, tall, wide)
+    if channels < MANY:
+        out = product(_laid_out(w, size), tiles.reshape(-1, tall * wide * batch))
+    else:
+        out = _winograd(w, tiles.reshape((size + 1) ** 2, channels, -1), size)
+    return out.reshape(4, -1, tall, wide, batch)
+
+
+def assembled(out: Any) -> Any:
+    """Tiles (4, outputs, tall, wide, batch) as an image (outputs, height, width, batch)."""
+    _, channels, tall, wide, batch = out.shape
+    out = out.reshape(2, 2, channels, tall, wide, batch).transpose(2, 3, 0, 4, 1, 5)
+    return out.reshape(channels, 2 * tall, 2 * wide, batch)
+
+
+@jax.custom_jvp
+def largest(out: Any) -> Any:
+    """The maximum over the first axis, of length 4."""
+    return jnp.maximum(jnp.maximum(out[0], out[1]), jnp.maximum(out[2], out[3]))
+
+
+@largest.defjvp
+def _largest_moves(primals: Any, tangents: Any) -> Any:
+    """Equal ones share alike, as in `jnp.max`; without slices, whose gradient is slow."""
+    (out,), (moved,) = primals, tangents
+    top = largest(out)
+    chosen = (out == top).astype(out.dtype)
+    count = chosen[0] + chosen[1] + chosen[2] + chosen[3]
+    return top, jnp.sum(chosen * moved, 0) / count
+
+
+def _tiles(x: Any, size: int, tall: int, wide: int) -> Any:
+    """Inputs of all tiles, (row//2, column//2, row%2, column%2, channel, tall, wide·batch)."""
+    channels, height, width, batch = x.shape
+    blocks = (size + 1) // 2
+    rows, columns = 2 * (tall + blocks - 1), 2 * (wide + blocks - 1)
+    short = max(0, rows - height), max(0, columns - width)
+    x = jnp.pad(x, ((0, 0), (0, short[0]), (0, short[1]), (0, 0)))[:, :rows, :columns]
+    x = x.reshape(channels, rows // 2, 2, columns // 2, 2, batch).transpose(2, 4, 0, 1, 3, 5)
+    x = x.reshape(2, 2, channels, rows // 2, columns // 2 * batch)
+    return jnp.stack(
+        [
+            x[..., i : i + tall, j * batch : (j + wide) * batch]
+            for i in range(blocks)
+            for j in range(blocks)
+        ]
+    )
+
+
+def _laid_out(w: Any, size: int) -> Any:
+    """The weights as (4·outputs, inputs of a tile in the order of `_tiles`)."""
+    count, blocks = len(w), (size + 1) // 2
+    w = w.reshape(count, size, size, -1)
+    w = jnp.stack(
+        [jnp.pad(w, ((0, 0), (i, 1 - i), (j, 1 - j), (0, 0))) for i in range(2) for j in range(2)]
+    )
+    w = w.reshape(4 * count, blocks, 2, blocks, 2, -1).transpose(0, 1, 3, 2, 4, 5)
+    return w.reshape(4 * count, -1)
+
+
+def _winograd(w: Any, tiles: Any, size: int) -> Any:
+    """(4, outputs · tiles) from the inputs of tiles, ((size+1)², channels, tiles)."""
+    of_inputs, of_weights, of_outputs = (m.astype(w.dtype) for m in _maps(size))
+    places, channels, _ = tiles.shape
+    w = w.reshape(len(w), size * size, channels).transpose(1, 0, 2)
+    weights = product(of_weights, w.reshape(size * size, -1)).reshape(places, -1, channels)
+    inputs = product(of_inputs, tiles.reshape(places, -1)).reshape(tiles.shape)
+    return product(of_outputs, product(weights, inputs).reshape(places, -1))
+
+
+@cache
+def _maps(size: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Winograd's maps of a tile's inputs, in the order of `_tiles`, of weights and of outputs.
+
+    Two polynomials of degrees 1 and size − 1 are multiplied by their values at size + 1 points,
+    one of them infinity; a convolution is the transpose of that.
+    """
+    places = size + 1
+
+    def values(length: int) -> NDArray[np.float64]:
+        finite = [[point**k for k in range(length)] for point in _POINTS[: places - 1]]
+        return np.array([*finite, [0.0] * (length - 1) + [1.0]])
+
+    back = np.linalg.inv(values(places)).T.reshape(places, places // 2, 2)
+    of_inputs = np.einsum("aip,bjq->abijpq", back, back).reshape(places**2, places**2)
+    of_weights = np.kron(values(size), values(size))
+    return of_inputs, of_weights, np.kron(values(2).T, values(2).T)
