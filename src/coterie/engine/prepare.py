@@ -25,7 +25,7 @@ from coterie.engine.evaluate import DeviceSplit, to_device
 from coterie.engine.exchange import exchange_of
 from coterie.engine.mesh import devices_for, mesh_of, put
 from coterie.engine.setting import Coupled, Data, Spec
-from coterie.engine.side_by_side import side_by_side
+from coterie.engine.side_by_side import between, side_by_side
 from coterie.engine.supply import FEW, FromHost, Shelf, Supply
 from coterie.engine.training import Training
 from coterie.methods.base import Method, PooledMethod
@@ -72,7 +72,8 @@ def spec_of(
     if at_once is None:
         width = jnp.dtype(options.precision).itemsize
         shared = sum(np.size(leaf) for leaf in jax.tree.leaves(method))
-        at_once = side_by_side(trainers, model.parameters() * width, shared * width)
+        inside = between(model, fed.input_shape, batch)
+        at_once = side_by_side(trainers, model.parameters() * width, shared * width, inside)
         at_once = min(at_once, max(1, -(-trainers // 8))) if uneven else at_once
     return Spec(learner, n, cohort, min(at_once, trainers), sort_by_work=uneven, mesh=mesh)
 

@@ -110,7 +110,7 @@ def _winograd(w: Any, tiles: Any, size: int) -> Any:
 
 
 @cache
-def _maps(size: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+def _maps(size: int) -> tuple[Any, Any, Any]:
     """Winograd's maps of a tile's inputs, in the order of `_tiles`, of weights and of outputs.
 
     Two polynomials of degrees 1 and size − 1 are multiplied by their values at size + 1 points,
