@@ -146,7 +146,21 @@ def rarely(oracle: str) -> list[dict[str, Any]]:
     ]
 
 
+def again() -> list[dict[str, Any]]:
+    """A look at 64 numbers after 5 rounds, or 8 looks at 256 signs, one every 12 rounds: 256 bytes
+    a client either way.
+    """
+    fedu = {"name": "fedu", **STEPS, "eta": 0.01, "implicit": True}
+    signs = {"name": "kin", "sketch": 256, "bits": 1, "every": 12}
+    return [
+        {"name": "local", **STEPS},
+        {**fedu, "graph": KIN},
+        {**fedu, "graph": {"kind": "learn", "rule": signs}},
+    ]
+
+
 BYTES = ("mnist", "har")
+AGAIN = ("mnist-permuted", "har-permuted", "mnist-rotated", "synthetic", "mnist", "har")
 
 
 def experiment(title: str, data: dict[str, Any], listed: list[dict[str, Any]]) -> dict[str, Any]:
@@ -169,6 +183,9 @@ if __name__ == "__main__":
     for name in BYTES:
         title, data, oracle = FEDERATIONS[name]
         made[f"bytes-{name}"] = experiment(f"{title}: few bytes", data, rarely(oracle))
+    for name in AGAIN:
+        title, data, _ = FEDERATIONS[name]
+        made[f"again-{name}"] = experiment(f"{title}: looking again", data, again())
     for name, config in made.items():
         folder = HERE / name
         folder.mkdir(exist_ok=True)
