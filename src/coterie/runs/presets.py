@@ -120,7 +120,8 @@ def with_methods(config: dict[str, Any], methods: Sequence[str] | None = None) -
         tables = [dict(m) if isinstance(m, dict) else {"name": m} for m in given]
     else:
         names = [single] if single is not None else list(methods or COMPARED)
-        free = "graph" not in config and "graph" not in given.get("fedu", {})
+        fedu = given.get("fedu", {})
+        free = "graph" not in config and not (isinstance(fedu, dict) and "graph" in fedu)
         federation, training = experiment.federation(), experiment.training
         tables = own_tables(names, federation, experiment.model, training, free)
         _set_some(tables, given)
