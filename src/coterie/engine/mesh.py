@@ -8,6 +8,7 @@ order than on one device. Without a mesh (None) all functions here work on one d
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable
 from functools import partial
@@ -20,6 +21,7 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from coterie.core.errors import InvalidInput
+from coterie.core.pytree import tree
 from coterie.core.typing import PyTree
 
 AXIS = "clients"
@@ -79,6 +81,29 @@ def mesh_of(count: int) -> Mesh | None:
     return Mesh(np.array(jax.devices()[:count]), (AXIS,)) if count > 1 else None
 
 
+@tree
+@dataclasses.dataclass(frozen=True)
+class Apart:
+    """An array of which every device has its own part, along a first axis over devices. Clients
+    that work on a device see that part alone.
+    """
+
+    parts: Any
+
+    @property
+    def dtype(self) -> Any:
+        return self.parts.dtype
+
+
+def _is_apart(node: Any) -> bool:
+    return isinstance(node, Apart)
+
+
+def memories(mesh: Mesh | None) -> int:
+    """How many copies of an array there are when all devices have it: those of a CPU read one."""
+    return 1 if mesh is None or mesh.devices.flat[0].platform == "cpu" else mesh.size
+
+
 def each_client(
     mesh: Mesh | None,
     one: Callable[..., PyTree],
@@ -89,19 +114,27 @@ def each_client(
     """`one(common, client's own …)` for all clients, stacked: each device does its share, at most
     `at_once` side by side. `common` is what all of them read.
 
-    A number of clients that cannot be shared out equally is filled up by repeating the last one.
+    A number of clients that cannot be shared out equally is filled up by repeating the last one
+    (with `Apart` data that one may see another's; what it does is dropped).
     """
-    work = partial(_share, one, at_once)
     if mesh is None:
-        return work(common, *stacked)
+        return _share(one, at_once, common, *stacked)
+    nodes, structure = jax.tree.flatten(common, is_leaf=_is_apart)
+    whole = [None if _is_apart(node) else node for node in nodes]
+    parts = [node.parts if _is_apart(node) else None for node in nodes]
+
+    def work(whole: list[Any], parts: list[Any], *stacked: PyTree) -> PyTree:
+        mine = [a if part is None else part[0] for a, part in zip(whole, parts, strict=True)]
+        return _share(one, at_once, jax.tree.unflatten(structure, mine), *stacked)
+
     count = len(jax.tree.leaves(stacked)[0])
     lacking = -count % mesh.size
     if lacking:
         fill = lambda leaf: jnp.concatenate([leaf, jnp.repeat(leaf[-1:], lacking, axis=0)])
         stacked = jax.tree.map(fill, stacked)
-    given = (EVERYWHERE, *(SPREAD for _ in stacked))
+    given = (EVERYWHERE, SPREAD, *(SPREAD for _ in stacked))
     found = jax.shard_map(work, mesh=mesh, in_specs=given, out_specs=SPREAD, check_vma=False)(
-        common, *stacked
+        whole, parts, *stacked
     )
     return jax.tree.map(lambda leaf: leaf[:count], found) if lacking else found
 
@@ -184,7 +217,7 @@ def put_data(mesh: Mesh | None, array: Any) -> Any:
     """
     if mesh is None:
         return jnp.asarray(array)
-    if mesh.devices.flat[0].platform == "cpu":
+    if memories(mesh) == 1:
         array = aligned(array)
     return jax.device_put(array, NamedSharding(mesh, EVERYWHERE), may_alias=True)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +20,7 @@ from coterie.core.typing import Scalar
 from coterie.coupling.graph import PAIRWISE, Graph, complete
 from coterie.coupling.learnt.base import GraphRule, empty
 from coterie.data.federation import Federation
+from coterie.engine.apart import OwnRows, Shares, keeps_apart
 from coterie.engine.edges import Edges
 from coterie.engine.evaluate import DeviceSplit, to_device
 from coterie.engine.exchange import exchange_of
@@ -85,17 +86,35 @@ class OnDevice(NamedTuple):
     splits: dict[str, Any]
     graph: Coupled
     mesh: Mesh | None
+    shares: dict[bool, Shares] | None = None
+    """Where every device has its own clients' rows only: those, by `Spec.sort_by_work`."""
 
 
-def takes_few(
-    method: Method, options: Training, cohort: int, clients: int, graph: Graph | GraphRule | None
-) -> bool:
-    """Whether data and graph stay on the host, as the clients' states do, because a round takes few
-    of the clients. A rule that learns a graph looks at all of them.
+Rows = Literal["device", "host", "apart"]
+
+
+def rows_kept(
+    method: Method,
+    options: Training,
+    cohort: int,
+    clients: int,
+    graph: Graph | GraphRule | None,
+    *,
+    mesh: Mesh | None,
+) -> Rows:
+    """Where training data are: all on every device; on the host with the graph, as the clients'
+    states are, because a round takes few of the clients; or apart, each device its own clients'.
+
+    A rule that learns a graph looks at all of them.
     """
-    if options.store == "device" or isinstance(graph, GraphRule) or exchange_of(method).pooled:
-        return False
-    return method.takers(cohort, clients) * FEW <= clients
+    rule = graph if isinstance(graph, GraphRule) else None
+    takers = method.takers(cohort, clients)
+    tries = rule is not None and rule.tries_models
+    if keeps_apart(method, takers, clients, mesh, tries=tries):
+        return "apart"
+    if options.store == "device" or rule is not None or exchange_of(method).pooled:
+        return "device"
+    return "host" if takers * FEW <= clients else "device"
 
 
 def on_device(
@@ -103,22 +122,27 @@ def on_device(
     options: Training,
     graph: Graph | None,
     mesh: Mesh | None,
-    *,
-    few: bool = False,
+    rows: Rows = "device",
 ) -> OnDevice:
-    """Data and graph of a run; on the devices, unless rounds take `few` of the clients."""
+    """Data and graph of a run. Rows that are kept apart come later (`supplied`)."""
     dtype = jnp.dtype(options.precision)
-    kept: Any = Shelf if few else partial(to_device, mesh=mesh)
+    kept: Any = Shelf if rows != "device" else partial(to_device, mesh=mesh)
     train = kept(fed.train, dtype)
     splits = {"validation": fed.validation, "test": fed.test}
     held = {name: kept(split, dtype) for name, split in splits.items() if len(split)}
     held |= {"train": train} if options.train_metrics else {}
-    table = few and graph is not None and narrow(graph)
-    return OnDevice(train, held, put(mesh, coupled(None if table else graph, dtype)), mesh)
+    table = rows == "host" and graph is not None and narrow(graph)
+    here = put(mesh, coupled(None if table else graph, dtype))
+    return OnDevice(train, held, here, mesh, {} if rows == "apart" else None)
 
 
 def supplied(
-    there: OnDevice, data: Data, lying: Any, graph: Graph | None, edges: Edges | None
+    there: OnDevice,
+    data: Data,
+    lying: Any,
+    spec: Spec,
+    graph: Graph | None,
+    edges: Edges | None,
 ) -> tuple[Data, Supply]:
     """The data of a setting, and what gives rounds their part of them; `lying` are the targets of
     malicious clients.
@@ -126,6 +150,10 @@ def supplied(
     if not isinstance(there.train, Shelf):
         given = None if lying is None else jnp.asarray(lying)
         return data._replace(lying_y=given), Supply(edges)
+    if (shares := there.shares) is not None:
+        if spec.sort_by_work not in shares:
+            shares[spec.sort_by_work] = Shares(there.train, spec)
+        return data, OwnRows(there.train, lying, shares[spec.sort_by_work])
     held = None if data.held is None else there.splits["validation"]
     table = None if graph is None or there.graph.dense is not None else graph
     return data, FromHost(there.train, held, lying, table, edges)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
@@ -49,7 +50,8 @@ def index_among(ids: Array, client: Scalar) -> Scalar:
 
 class Data(NamedTuple):
     """The packed training data on the device; client k owns rows start[k] … start[k] + size[k] −
-    1.
+    1. Where every device has its own clients' rows only, x and y are `Apart`, and start[k] counts
+    within those of client k's device.
     """
 
     x: Array
@@ -120,7 +122,8 @@ class Setting(NamedTuple):
         if self.threat is None or self.data.lying_y is None:
             return self
         active = self.threat.attack.active(t)
-        y = jnp.where(active, self.data.lying_y, self.data.y)
+        chosen = lambda lie, truth: jnp.where(active, lie, truth)
+        y = jax.tree.map(chosen, self.data.lying_y, self.data.y)
         return self._replace(data=self.data._replace(y=y))
 
 

@@ -127,14 +127,13 @@ class Simulator:
         if asked.couples:
             self.graph = prepare.graph_for(asked, graph, n)
         edges = prepare.edges_of(asked, channel, self.graph, training.seed, graph)
-        few = prepare.takes_few(asked, training, cohort, n, graph)
         with self.precision():
             if like is not None:
                 self.there: prepare.OnDevice = like.there
             else:
-                shape = self.model, self.federation, training, cohort
-                mesh = prepare.spread_over(asked, *shape)
-                self.there = prepare.on_device(self.federation, training, self.graph, mesh, few=few)
+                mesh = prepare.spread_over(asked, self.model, self.federation, training, cohort)
+                kept = prepare.rows_kept(asked, training, cohort, n, graph, mesh=mesh)
+                self.there = prepare.on_device(self.federation, training, self.graph, mesh, kept)
             self._prepare(asked, channel, cohort, folder, edges)
             if isinstance(graph, GraphRule) and self.graph is not None:
                 self.kinship = Kinship(graph, self)
@@ -161,7 +160,7 @@ class Simulator:
         data = prepare.data_of(self.there.train, l2, options.batch_schedule, pooled=self.pooled)
         threat, lying = prepare.threat(self.attack, self.malicious, fed, self.seed)
         data = data._replace(held=prepare.held_for(method, self.there))
-        data, self.supply = prepare.supplied(self.there, data, lying, self.graph, edges)
+        data, self.supply = prepare.supplied(self.there, data, lying, self.spec, self.graph, edges)
         self.cohorts = Cohorts(self.spec, self.seed)
         self.setting = Setting(method, channel, threat, data, self.there.graph, self.seed)
         self.splits, self.t = self.there.splits, 0
@@ -170,6 +169,7 @@ class Simulator:
         row = self.exchange.open_client(now, self.hub_state, self.template)
         path = None if folder is None else folder / "store.scratch"
         self.store = make_store(options.store, fed.clients, row, path, mesh)
+        self.setting = self.supply.begin(self.setting)
         self.ledger = Ledger(fed.clients)
         self.unsent = 0
         """Messages of malicious clients that were not finite, and counted as not sent."""

@@ -115,6 +115,10 @@ class Supply:
     def __init__(self, edges: Edges | None = None) -> None:
         self.edges = edges
 
+    def begin(self, setting: Setting) -> Setting:
+        """The setting of a run, once its hub and clients are opened."""
+        return setting
+
     def setting(self, setting: Setting, ids: NDArray[Any], t: int | None = None) -> Setting:
         """The setting as it is given to some clients; t: for their round t, which has its own
         edges where these are drawn.

@@ -1,0 +1,115 @@
+"""Devices with memories of their own: each has its own clients' rows, and results stay the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import coterie
+from coterie import Federation
+from coterie.adversary import get_attack
+from coterie.engine import apart, mesh
+from coterie.engine.mesh import Apart
+from coterie.engine.row_scores import row_scores
+from tests.support.conformance_cases import SAMPLED, TRAINING, assert_alike, small, uneven_graph
+
+TIGHT = {"rtol": 1e-10, "atol": 1e-12}
+EPOCHS = {**TRAINING, "batch_size": 2}
+
+
+@pytest.fixture(autouse=True)
+def accelerators(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cores that are taken for devices with memories of their own."""
+    count = lambda mesh: 1 if mesh is None else mesh.size
+    monkeypatch.setattr(mesh, "memories", count)
+    monkeypatch.setattr(apart, "memories", count)
+
+
+def both(method: Any, federation: Federation, **options: Any) -> tuple[Any, Any]:
+    one, two = (coterie.simulate(method, federation, **options, devices=d) for d in (1, 2))
+    assert isinstance(two.simulator.setting.data.x, Apart)
+    return one, two
+
+
+def uneven(method: Any) -> Any:
+    """With local epochs, so that clients are dealt out by their sizes."""
+    return coterie.get_method(method, {"local_epochs": 1, "lr": 0.05})
+
+
+@pytest.mark.parametrize("name", ["fedavg", "per-fedavg"])
+def test_results_are_those_of_one_device(ragged: Federation, name: str) -> None:
+    one, two = both(small(name), ragged, **TRAINING)
+    assert_alike(one, two, **TIGHT)
+    rows = [row_scores(run.simulator) for run in (one, two)]
+    assert rows[0] is not None
+    assert rows[1] is not None
+    for view, scores in rows[0].scores.items():
+        np.testing.assert_array_equal(scores, rows[1].scores[view])
+
+
+def test_clients_that_are_dealt_out_by_their_sizes(ragged: Federation) -> None:
+    one, two = both(uneven("fedu"), ragged, graph=uneven_graph(), **EPOCHS)
+    assert two.simulator.spec.sort_by_work
+    assert_alike(one, two, **TIGHT)
+
+
+def test_all_train_and_some_send(ragged: Federation) -> None:
+    assert_alike(*both(small("pfedme"), ragged, **SAMPLED), **TIGHT)
+
+
+def test_poisoned_rows(ragged: Federation) -> None:
+    attack = get_attack("random-labels", {"fraction": 0.4})
+    assert_alike(*both(small("fedavg"), ragged, attack=attack, **TRAINING), **TIGHT)
+
+
+def test_some_drop_out(ragged: Federation) -> None:
+    absent = lambda seed, t, client: (t + client) % 3 == 0
+    options = coterie.Training.from_config({**TRAINING, "rounds": 3})
+
+    def after(devices: int) -> Any:
+        training = coterie.Training.from_config({**options.to_config(), "devices": devices})
+        sim = coterie.Simulator(small("fedavg"), ragged, "mlr", training, absent=absent)
+        while sim.t < 3:
+            sim.advance(3)
+        return sim
+
+    one, two = after(1), after(2)
+    assert isinstance(two.setting.data.x, Apart)
+    for a, b in zip(one.all_models().leaves, two.all_models().leaves, strict=True):
+        np.testing.assert_allclose(a, b, **TIGHT)
+
+
+def test_several_seeds_share_the_rows(ragged: Federation) -> None:
+    runs = [
+        coterie.simulate_many([small("fedavg")], ragged, seeds=[0, 1], **TRAINING, devices=d)
+        for d in (1, 2)
+    ]
+    for one, two in zip(*runs, strict=True):
+        assert_alike(one, two, **TIGHT)
+    first, second = (run.simulator.setting.data.x.parts for run in runs[1])
+    assert first is second
+
+
+def test_no_device_has_rows_of_others(ragged: Federation) -> None:
+    _, two = both(small("fedavg"), ragged, **TRAINING)
+    sizes, x = ragged.train.sizes, two.simulator.setting.data.x.parts
+    half = -(-ragged.clients // 2)
+    assert x.shape[1] == max(sizes[:half].sum(), sizes[half:].sum()) < sizes.sum()
+    for shard in x.addressable_shards:
+        device = shard.index[0].start or 0
+        mine = slice(
+            ragged.train.offsets[device * half],
+            ragged.train.offsets[min(ragged.clients, (device + 1) * half)],
+        )
+        rows = np.asarray(shard.data)[0]
+        expected = ragged.train.x[mine]
+        np.testing.assert_allclose(rows[: len(expected)], expected, rtol=1e-6)
+        assert not rows[len(expected) :].any()
+
+
+def test_where_a_sample_trains_every_device_has_all(ragged: Federation) -> None:
+    run = coterie.simulate(small("fedavg"), ragged, **SAMPLED, devices=2)
+    assert isinstance(run.simulator.setting.data.x, jax.Array)
