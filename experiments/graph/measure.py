@@ -91,7 +91,7 @@ def table(comparison: Comparison) -> list[str]:
             )
             continue
         outcomes = entry.outcomes
-        if isinstance(outcomes[0].method, Local) and entry is not local:
+        if type(outcomes[0].method) is Local and entry is not local:
             continue  # those with other methods' step sizes
         scores = [o.last() for o in outcomes]
         poor = [s[list(o.poor)] for s, o in zip(scores, outcomes, strict=True)]

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from coterie.core import pages
 from coterie.core.errors import InvalidInput
 from coterie.data.digest import hash_federation
@@ -24,6 +23,12 @@ def test_what_is_saved_comes_back_mapped(ragged: Federation, tmp_path: Path) -> 
 def test_another_folder_is_refused_in_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="holds no federation as save_mapped writes it"):
         load_mapped(tmp_path)
+
+
+def test_a_federation_is_not_written_over(ragged: Federation, tmp_path: Path) -> None:
+    save_mapped(ragged, tmp_path / "fed")
+    with pytest.raises(InvalidInput, match="holds a federation already"):
+        save_mapped(ragged, tmp_path / "fed")
 
 
 def test_rows_are_read_from_the_file(tmp_path: Path) -> None:

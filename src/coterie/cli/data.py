@@ -101,6 +101,37 @@ def show(
     console.print("Written: " + ", ".join(map(str, written)), soft_wrap=True)
 
 
+@app.command("map")
+def map_arrays(
+    name: Annotated[
+        str, typer.Argument(help="A data set, or the path of your own table or folder.")
+    ],
+    options: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[KEY=VALUE]...", help="Its options, e.g. clients=20 split=labels."),
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The folder to write.")] = Path("mapped"),
+    seed: Annotated[int, typer.Option(help="Seed of the split.")] = 0,
+) -> None:
+    """Write a federation as files of arrays that runs map and do not read: for many clients.
+
+    Then, in an experiment: [data] name = "mapped", path = "FOLDER"; with [training] store = "file"
+    a run holds its cohort's rows only.
+
+    Example: coterie data map synthetic clients=100000 -o many
+    """
+    from coterie.data.given import load_named
+    from coterie.data.mapped import save_mapped
+
+    federation = load_named(name, options or [], seed)
+    save_mapped(federation, out)
+    Console().print(
+        f"Written: {out}, {federation.clients:,} clients. In an experiment:"
+        f' \\[data] name = "mapped", path = "{escape(str(out))}".',
+        soft_wrap=True,
+    )
+
+
 @app.command("explain")
 def explain_columns(
     path: Annotated[Path, typer.Argument(help="Your own table, or a folder of tables.")],

@@ -12,6 +12,7 @@ from coterie.core.errors import InvalidInput
 from coterie.core.options import Declared
 from coterie.data.base import SOURCES, get_source
 from coterie.data.federation import Federation
+from coterie.data.mapped import FACTS
 
 
 def parse_value(text: str) -> bool | int | float | str | None:
@@ -58,6 +59,8 @@ def load_named(name: str, pairs: Sequence[str], seed: int) -> Federation:
     path = Path(name).expanduser()
     own: dict[str, Any] = {}
     if name not in SOURCES and path.exists():
-        name, own = "folder" if path.is_dir() else "table", {"path": name}
+        mapped = (path / FACTS).is_file()
+        kind = "mapped" if mapped else "folder" if path.is_dir() else "table"
+        name, own = kind, {"path": name}
     known = SOURCES[name].public() if name in SOURCES else None
     return get_source(name, own | parse_options(pairs, known)).load(seed)

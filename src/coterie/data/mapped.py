@@ -13,6 +13,8 @@ import numpy as np
 from coterie.core import pages
 from coterie.core.errors import InvalidInput
 from coterie.core.files import write_json
+from coterie.core.options import option
+from coterie.data.base import Source, source
 from coterie.data.federation import SPLITS, Federation, Split
 
 FACTS = "federation.json"
@@ -24,7 +26,20 @@ def save_mapped(federation: Federation, folder: Path | str) -> None:
     along; other facts do not.
     """
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    if (folder / FACTS).exists():
+        raise InvalidInput(
+            f"the folder {str(folder)!r} holds a federation already; name another, or remove it."
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _write(federation, folder)
+    except OSError as error:
+        raise InvalidInput(
+            f"the federation cannot be written to {str(folder)!r}: {error.strerror or error}."
+        ) from None
+
+
+def _write(federation: Federation, folder: Path) -> None:
     for name in SPLITS:
         for part in PARTS:
             array = getattr(getattr(federation, name), part)
@@ -72,3 +87,15 @@ def _split(folder: Path, name: str) -> Split:
         found[part] = np.load(path, mmap_mode="r") if empty is None else empty
     found["offsets"] = np.array(found["offsets"], np.int64)
     return Split(**found)
+
+
+@source("mapped")
+class Mapped(Source):
+    """A federation as files that are mapped and not read (`coterie data map`): for more clients
+    than memory holds. It is cut once, so it is the same for every seed.
+    """
+
+    path: str = option(help="the folder that `coterie data map` wrote")
+
+    def load(self, seed: int) -> Federation:
+        return load_mapped(Path(self.path).expanduser())
