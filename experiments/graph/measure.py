@@ -21,7 +21,7 @@ import numpy as np
 from coterie.engine.pace import pace_of
 from coterie.methods.local import Local
 from coterie.report.answer import best_local
-from coterie.report.comparison import Comparison, worst_tenth
+from coterie.report.comparison import Comparison, Entry, worst_tenth
 from coterie.report.significance import (
     LEVEL,
     Rows,
@@ -83,6 +83,12 @@ def table(comparison: Comparison) -> list[str]:
     local = best_local(comparison)
     assert local is not None
     clients = comparison.federation.clients
+    validated = lambda entry: float(np.mean([o.validation for o in entry.outcomes]))
+    best: dict[type, Entry] = {}
+    for entry in comparison.entries:
+        kind = type(entry.outcomes[0].method)
+        if kind not in best or validated(entry) > validated(best[kind]):
+            best[kind] = entry
     lines = []
     for entry in comparison.entries:
         if entry.collapsed:
@@ -91,7 +97,7 @@ def table(comparison: Comparison) -> list[str]:
             )
             continue
         outcomes = entry.outcomes
-        if type(outcomes[0].method) is Local and entry is not local:
+        if isinstance(outcomes[0].method, Local) and entry is not best[type(outcomes[0].method)]:
             continue  # those with other methods' step sizes
         scores = [o.last() for o in outcomes]
         poor = [s[list(o.poor)] for s, o in zip(scores, outcomes, strict=True)]
@@ -114,7 +120,7 @@ def table(comparison: Comparison) -> list[str]:
             helped = f"{int((clear & (means > 0)).sum())} of {clients}"
             hurt = f"{int((clear & (means < 0)).sum())} of {clients}"
         bytes_ = np.mean([(o.up[-1] + o.down[-1]) / clients for o in outcomes])
-        chosen = float(np.mean([o.validation for o in outcomes]))  # type: ignore[arg-type]
+        chosen = validated(entry)
         cells = [
             short(entry.label),
             spread([float(np.nanmean(s)) for s in scores]),

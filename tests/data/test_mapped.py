@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from coterie.core import pages
 from coterie.core.errors import InvalidInput
 from coterie.data.digest import hash_federation
