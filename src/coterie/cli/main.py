@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 import typer
 from typer.main import get_command
 
-from coterie.cli import data, deploy, hub, keys, look, models, peer, running, train, tune
+from coterie.cli import data, deploy, hub, keys, look, models, peer, reproduce, running, train, tune
 from coterie.cli.console import err, say
 from coterie.cli.notices import print_notices
 from coterie.core.crew import Lost
@@ -37,6 +37,7 @@ app.command()(running.launch)
 app.command()(train.compare)
 app.command()(train.attack)
 app.command()(tune.tune)
+app.command()(reproduce.reproduce)
 app.command("list")(look.list_)
 app.command()(look.show)
 app.command()(models.export)

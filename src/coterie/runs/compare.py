@@ -287,23 +287,39 @@ def check_wishes(
             raise InvalidInput(f"a budget is {budget:g} bytes, but must be a finite number > 0.")
 
 
-def train_all(
-    experiment: Experiment, folder: Path, doing: Doing, alone: Local | None = None
-) -> Comparison:
-    """All runs of a comparison. With `alone`, that Local, which must be among the methods, stands
-    for all, and the folder may hold what led there; otherwise each method has one with its gradient
-    steps and step size.
+class Paired(NamedTuple):
+    """An experiment as it is compared: its methods and their Locals, and a run for each at every
+    seed.
     """
+
+    experiment: Experiment
+    labelled: list[tuple[str, Contender]]
+    partner: list[int | None]
+    plan: list[Planned]
+
+    def compared(self, outcomes: Sequence[Outcome]) -> Comparison:
+        """What the runs of the plan came to."""
+        experiment, federation = self.experiment, self.experiment.federation()
+        each = len(self.plan) // len(self.labelled)
+        table = [list(outcomes[i : i + each]) for i in range(0, len(self.plan), each)]
+        return assemble(
+            experiment.name,
+            federation,
+            self.labelled,
+            self.partner,
+            table,
+            metric=metric_of(experiment.training.metric, federation.task),
+            protocol=experiment.protocol,
+            graph_of=lambda c: graph_text(experiment.graph_of(c)),
+        )
+
+
+def pair(experiment: Experiment, folder: Path, alone: Local | None = None) -> Paired:
+    """The runs of a comparison, not begun; `alone` as in `train_all`."""
     seeds = experiment.seeds or (experiment.training.seed,)
     federation = experiment.federation()
     everybody = experiment.training.cohort_size(federation) == federation.clients
     labelled, partner = with_locals(experiment.contenders, everybody, alone)
-    if warning := warn_without_test(federation):
-        doing.say(warning)
-    config = folder / "config.toml"
-    again = config.is_file() and config.read_text(encoding="utf-8") == experiment.to_toml()
-    make_folder(folder, force=doing.force or again or alone is not None)
-    write_text(config, experiment.to_toml())
     plan = [
         Planned(
             label,
@@ -314,25 +330,32 @@ def train_all(
         for (label, contender), name in zip(labelled, slugs(labelled), strict=True)
         for seed in seeds
     ]
+    return Paired(experiment, labelled, partner, plan)
+
+
+def train_all(
+    experiment: Experiment, folder: Path, doing: Doing, alone: Local | None = None
+) -> Comparison:
+    """All runs of a comparison. With `alone`, that Local, which must be among the methods, stands
+    for all, and the folder may hold what led there; otherwise each method has one with its gradient
+    steps and step size.
+    """
+    if warning := warn_without_test(experiment.federation()):
+        doing.say(warning)
+    paired = pair(experiment, folder, alone)
+    config = folder / "config.toml"
+    again = config.is_file() and config.read_text(encoding="utf-8") == experiment.to_toml()
+    make_folder(folder, force=doing.force or again or alone is not None)
+    write_text(config, experiment.to_toml())
     outcomes = run_all(
-        plan,
+        paired.plan,
         jobs=doing.jobs,
         keep_models=doing.keep_models,
         begin=doing.begin,
         say=doing.say,
         force=doing.force,
     )
-    table = [outcomes[i : i + len(seeds)] for i in range(0, len(plan), len(seeds))]
-    return assemble(
-        experiment.name,
-        federation,
-        labelled,
-        partner,
-        table,
-        metric=metric_of(experiment.training.metric, federation.task),
-        protocol=experiment.protocol,
-        graph_of=lambda c: graph_text(experiment.graph_of(c)),
-    )
+    return paired.compared(outcomes)
 
 
 def write_report(
