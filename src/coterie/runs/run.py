@@ -56,7 +56,7 @@ Known = tuple[Outline, Graph | GraphRule | None]
 """The outline of the data, and the graph or what learns it."""
 
 
-def _simulator(
+def simulator_of(
     experiment: Experiment, folder: Path | None, known: Known | None = None
 ) -> Simulator:
     """Loads and checks everything, and writes nothing. With an outline that is `known`, the data
@@ -99,7 +99,7 @@ def start(
 def _start(
     experiment: Experiment, folder: Path, *, force: bool, progress: Progress | None, say: Say
 ) -> Finished:
-    simulator = _simulator(experiment, folder)  # refuses before anything is written
+    simulator = simulator_of(experiment, folder)  # refuses before anything is written
     if force and (folder / "config.toml").is_file():
         discard(folder)
     make_folder(folder, force=force)
@@ -171,7 +171,7 @@ def load(
     )
     known = None if data else outlines.read(folder, experiment)
     inputs.refuse_changed(folder, experiment, "run its config.toml again", data=known is None)
-    simulator = _simulator(looking, None, known)
+    simulator = simulator_of(looking, None, known)
     checkpoints = _checkpoints(folder, experiment)
     rounds = int(_status(folder).get("rounds", experiment.training.rounds))
     if not checkpoints.restore(simulator, say):
@@ -205,7 +205,7 @@ def _resume(folder: Path, *, progress: Progress | None, say: Say) -> Finished:
     experiment = read_experiment(folder)
     inputs.refuse_changed(folder, experiment, "start a new run")
     with locked(folder):
-        simulator = _simulator(experiment, folder)
+        simulator = simulator_of(experiment, folder)
         outlines.note(folder, experiment, simulator)  # folders of earlier versions have none
         if changed := changed_since(folder, simulator):
             say(

@@ -61,10 +61,10 @@ def _compile(planned: Planned) -> None:
     """An evaluation, a round and the scores of all rows. What goes wrong here goes wrong in the run
     too, which says so.
     """
-    from coterie.runs.run import _simulator
+    from coterie.runs.run import simulator_of
 
     with contextlib.suppress(CoterieError):
-        simulator = _simulator(planned.single, None)
+        simulator = simulator_of(planned.single, None)
         simulator.evaluate()
         simulator.advance(1)
         row_scores(simulator)
