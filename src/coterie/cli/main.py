@@ -11,7 +11,20 @@ from typing import Any, get_type_hints
 import typer
 from typer.main import get_command
 
-from coterie.cli import data, deploy, hub, keys, look, models, peer, reproduce, running, train, tune
+from coterie.cli import (
+    check,
+    data,
+    deploy,
+    hub,
+    keys,
+    look,
+    models,
+    peer,
+    reproduce,
+    running,
+    train,
+    tune,
+)
 from coterie.cli.console import err, say
 from coterie.cli.notices import print_notices
 from coterie.core.crew import Lost
@@ -38,6 +51,7 @@ app.command()(train.compare)
 app.command()(train.attack)
 app.command()(tune.tune)
 app.command()(reproduce.reproduce)
+app.command()(check.check)
 app.command("list")(look.list_)
 app.command()(look.show)
 app.command()(models.export)

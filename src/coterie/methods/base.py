@@ -76,6 +76,16 @@ class Condition(NamedTuple):
         return f"{self.text} must be < {self.bound:g} but is {self.value:.4g}"
 
 
+class Descent(NamedTuple):
+    """Gradient steps of the size `lr`, called `option`, on f_k plus a quadratic of the curvature
+    `more`.
+    """
+
+    option: str
+    lr: Any
+    more: Any = 0.0
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Method(Options):
     """A method's hyper-parameters (floats are traced, loop lengths are static) and its
@@ -200,6 +210,12 @@ class Method(Options):
 
     def conditions(self, template: Vector, laplacian_norm: float) -> list[Condition]:
         """Step-size conditions that can be checked beforehand; called on a bound method."""
+        return []
+
+    def descents(self, template: Vector) -> list[Descent]:
+        """The gradient steps on clients' losses whose size can be checked against their smoothness
+        (`coterie check`); called on a bound method. None where an optimiser scales them.
+        """
         return []
 
     def check_deployed(self) -> None:

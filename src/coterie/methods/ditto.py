@@ -8,7 +8,7 @@ from coterie.core.options import option
 from coterie.core.schedule import Number, at
 from coterie.core.search import STEP, LogRange
 from coterie.core.vector import Vector
-from coterie.methods.base import Condition, Step, Work, method
+from coterie.methods.base import Condition, Descent, Step, Work, method
 from coterie.methods.conditions import rate
 from coterie.methods.fedavg import FedAvg
 from coterie.methods.fedprox import held
@@ -108,6 +108,11 @@ class Ditto(FedAvg):
                 lr=self.personal_lr,
             )
         )
+
+    def descents(self, template: Vector) -> list[Descent]:
+        shared = super().descents(template)
+        own = Descent("personal_lr", rate(self.personal_lr), rate(self.lam))
+        return [*shared, own] if shared else []
 
     def conditions(self, template: Vector, laplacian_norm: float) -> list[Condition]:
         if self.optimizer is not None:  # the condition is one on plain steps

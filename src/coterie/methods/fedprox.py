@@ -9,7 +9,7 @@ from coterie.core.options import option
 from coterie.core.schedule import Number, at
 from coterie.core.search import STEP, LogRange
 from coterie.core.vector import Vector
-from coterie.methods.base import Condition, Step, method
+from coterie.methods.base import Condition, Descent, Step, method
 from coterie.methods.conditions import rate
 from coterie.methods.fedavg import FedAvg
 from coterie.models.objective import Objective
@@ -62,6 +62,9 @@ class FedProx(FedAvg):
         gradient = held(received, at(self.prox, objective.t), objective)
         w, kept = self.descend(received, state, objective, gradient)
         return Step(w, kept, self.steps(objective))
+
+    def descents(self, template: Vector) -> list[Descent]:
+        return [d._replace(more=rate(self.prox)) for d in super().descents(template)]
 
     def conditions(self, template: Vector, laplacian_norm: float) -> list[Condition]:
         if self.optimizer is not None:  # the condition is one on plain steps

@@ -11,7 +11,7 @@ from coterie.core.search import STEP, LogRange
 from coterie.core.vector import Vector
 from coterie.coupling import penalty
 from coterie.methods import inner
-from coterie.methods.base import Condition, Step, Work, method
+from coterie.methods.base import Condition, Descent, Step, Work, method
 from coterie.methods.conditions import hub_gain, rate
 from coterie.methods.star import Averaging
 from coterie.methods.subspace import Subspace
@@ -85,6 +85,10 @@ class LpProjBase(Subspace, Averaging):
 
     def work(self) -> Work:
         return Work(self.local_rounds * self.inner_steps, None, self.personal_lr, self.trains)
+
+    def descents(self, template: Vector) -> list[Descent]:
+        more = rate(self.lam) * self.squared_norm_of_p(template) if self.p == 2 else 0.0
+        return [Descent("personal_lr", rate(self.personal_lr), more)]
 
     def conditions(self, template: Vector, laplacian_norm: float) -> list[Condition]:
         if self.p != 2:

@@ -9,7 +9,7 @@ from coterie.core.schedule import Number, at
 from coterie.core.search import STEP, LinearRange, LogRange
 from coterie.core.vector import Vector
 from coterie.methods import inner
-from coterie.methods.base import Condition, Step, Work, method
+from coterie.methods.base import Condition, Descent, Step, Work, method
 from coterie.methods.conditions import hub_gain, rate
 from coterie.methods.star import Averaging
 from coterie.models.objective import Objective
@@ -156,6 +156,9 @@ class PFedMe(Averaging):
 
     def work(self) -> Work:
         return Work(self.local_rounds * self.inner_steps, None, self.personal_lr, self.trains)
+
+    def descents(self, template: Vector) -> list[Descent]:
+        return [Descent("personal_lr", rate(self.personal_lr), rate(self.lam))]
 
     def conditions(self, template: Vector, laplacian_norm: float) -> list[Condition]:
         lam = rate(self.lam)

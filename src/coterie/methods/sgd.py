@@ -13,7 +13,8 @@ from coterie.core.options import option
 from coterie.core.schedule import Number, at
 from coterie.core.search import STEP, Among
 from coterie.core.vector import Vector
-from coterie.methods.base import Method, Work
+from coterie.methods.base import Descent, Method, Work
+from coterie.methods.conditions import rate
 from coterie.methods.optimizers import (
     OPTIMIZERS,
     GradientTransformation,
@@ -73,6 +74,9 @@ class LocalSGD(Method):
     @property
     def R(self) -> int:
         return self.local_epochs or self.local_steps
+
+    def descents(self, template: Any) -> list[Descent]:
+        return [Descent("lr", rate(self.lr))] if self.optimizer is None else []
 
     def work(self) -> Work:
         return Work(
