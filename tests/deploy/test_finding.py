@@ -25,6 +25,7 @@ from tests.support.bills import in_order
 from tests.support.peering import flats, one_round, simulated
 from tests.support.peering import make_plan as ring_plan
 
+pytestmark = pytest.mark.usefixtures("unsynced")
 KIN = {
     "name": "kin",
     "neighbours": 2,

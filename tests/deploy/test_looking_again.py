@@ -5,6 +5,7 @@ bill, whoever is killed, and never stuck.
 from __future__ import annotations
 
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,15 @@ import numpy as np
 import pytest
 
 from coterie.core.errors import InvalidInput
+from coterie.deploy.finding import Finding
+from coterie.deploy.peer import Peer
 from tests.deploy.test_finding import clinic, make_plan
 from tests.support.bills import in_order
 from tests.support.peering import flats, simulated
 from tests.support.seeking_world import SeekingWorld
 
-N = 6
+pytestmark = pytest.mark.usefixtures("unsynced")
+N, SLOW = 6, pytest.mark.slow
 GO_ON = {"on_missing": "go-on", "patience": 3.0, "staleness": 2, "give_up": 60.0}
 EVERY = {"every": 2, "gossip": 2, "tell": 1}
 """Few phases: so graphs change."""
@@ -51,7 +55,7 @@ def assert_exact(world: SeekingWorld) -> None:
 
 @pytest.mark.parametrize(
     ("channel", "rarely"),
-    [("plain", 1), ("delta", 1), ("delta", 2), pytest.param("turns", 1, marks=pytest.mark.slow)],
+    [("delta", 1), ("delta", 2), *(pytest.param(c, 1, marks=SLOW) for c in ("plain", "turns"))],
 )
 def test_undisturbed(tmp_path: Path, channel: str, rarely: int) -> None:
     """The bill of rounds is what the wire carried."""
@@ -78,13 +82,10 @@ def rows_of_searches(world: SeekingWorld, name: str) -> int:
     ("seed", "channel"),
     [
         (0, "delta"),
-        (1, "plain"),
-        *(pytest.param(s, "delta", marks=pytest.mark.slow) for s in range(2, 12)),
+        *(pytest.param(s, "plain" if s % 4 == 0 else "delta", marks=SLOW) for s in range(1, 13)),
     ],
 )
-def test_whoever_is_killed_the_result_is_the_same(
-    tmp_path: Path, seed: int, channel: str
-) -> None:
+def test_whoever_is_killed_the_result_is_the_same(tmp_path: Path, seed: int, channel: str) -> None:
     rng = random.Random(seed)
     world = world_of(tmp_path, channel, work=0.3)
     world.start()
@@ -99,3 +100,109 @@ def test_whoever_is_killed_the_result_is_the_same(
         world.at(when, lambda name=name: kill(name, rng.uniform(0.1, 2)))
     world.run(400)
     assert_exact(world)
+
+
+def test_killed_in_every_step_of_a_search(tmp_path: Path) -> None:
+    world, seen = world_of(tmp_path, rounds=5), set()
+    world.start()
+
+    def watch() -> None:
+        node = world.nodes.get("p3")
+        if node is not None and node.peer is not None and not node.peer.done:  # type: ignore[attr-defined]
+            kept, peer = node.finding.kept, node.peer  # type: ignore[attr-defined]
+            place = kept.look, kept.step, peer.kept.look, peer.t >= peer.until
+            if place not in seen and (kept.look or peer.t >= peer.until):
+                seen.add(place)
+                world.kill("p3")
+                world.at(world.now + 0.5, lambda: world.start("p3"))
+        if world.now < 100 and "p3" not in world.ended:
+            world.at(world.now + 0.002, watch)
+
+    watch()
+    world.run(300)
+    assert_exact(world)
+    verdict = world.last["p3"].finding.verdict
+    assert {step for look, step, *_ in seen if look} == set(range(verdict + 2))
+
+
+def test_killed_between_rounds_and_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before and after the one file is written that says that a search has begun, and the one that
+    says who is a neighbour from now on.
+    """
+    world, deaths = world_of(tmp_path, rounds=5), []
+
+    def dying(kind: type, what: str) -> None:
+        real = getattr(kind, what)
+
+        def maybe(self: Any, *given: Any) -> None:
+            for when in ("before", "after"):
+                if self.number == 3 and (what, when) not in deaths:
+                    deaths.append((what, when))
+                    if when == "after":
+                        real(self, *given)
+                    world.at(world.now + 0.5, lambda: world.start("p3"))
+                    raise RuntimeError("killed")
+            real(self, *given)
+
+        monkeypatch.setattr(kind, what, maybe)
+
+    dying(Finding, "look_again")
+    dying(Peer, "join")
+    world.start()
+    world.run(300)
+    assert_exact(world)
+    assert len(deaths) == 4
+
+
+def test_going_on_without_one_that_dies(tmp_path: Path) -> None:
+    world = world_of(tmp_path, rules=GO_ON)
+    world.start()
+    world.at(0.8, lambda: world.kill("p2"))
+    world.run(600)
+    others = [name for name in world.names if name != "p2"]
+    assert {name: world.ended[name] for name in others} == dict.fromkeys(others), world.lines
+    ends = [world.last[name] for name in others]
+    assert {node.finding.kept.look for node in ends} == {3}
+    assert all(node.peer is not None and "p2" not in node.peer.neighbours for node in ends)
+    assert sum(len(node.peer.neighbours) for node in ends) > 0  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(s, marks=SLOW) for s in range(1, 9))])
+def test_who_comes_back_is_found_again(tmp_path: Path, seed: int) -> None:
+    """With "go-on": it works alone until it is as far as the others, and takes part in the next
+    search.
+    """
+    rng = random.Random(seed)
+    world = world_of(tmp_path, rng.choice(["plain", "delta"]), GO_ON, rounds=41, work=1.0)
+    world.start()
+    name, when = rng.choice(world.names), rng.uniform(0.5, 15)
+    world.at(when, lambda: world.kill(name))
+    world.at(when + rng.choice([1.0, 20.0, 40.0]), lambda: world.start(name))
+    world.run(2000)
+    assert world.ended == dict.fromkeys(world.names), world.lines
+    peers = {n: node.peer for n, node in world.last.items()}
+    assert all(peer is not None and peer.done for peer in peers.values())
+    for n, peer in peers.items():
+        for other in peer.neighbours:  # type: ignore[union-attr]
+            assert n in peers[other].neighbours, world.lines  # type: ignore[union-attr]
+    assert peers[name].neighbours, world.lines  # type: ignore[union-attr]
+
+
+def test_a_lost_folder(tmp_path: Path) -> None:
+    """With "wait" a peer that begins again, when the others are searches ahead, says so."""
+    world = world_of(tmp_path, rules={"give_up": 30.0}, work=0.3)
+    world.start()
+
+    def rob() -> None:
+        node = world.nodes.get("p2")
+        if node is None or node.finding.kept.look < 2:  # type: ignore[attr-defined]
+            world.at(world.now + 0.05, rob)
+            return
+        world.kill("p2")
+        shutil.rmtree(tmp_path / "p2")
+        world.at(world.now + 1, lambda: world.start("p2"))
+
+    rob()
+    world.run(400)
+    assert isinstance(world.ended["p2"], InvalidInput), world.lines
+    assert "folder was lost" in str(world.ended["p2"])

@@ -38,7 +38,7 @@ from coterie.core.ledger import Ledger
 from coterie.core.metrics import metric_of
 from coterie.coupling.learnt import gossip
 from coterie.deploy import kept as disk
-from coterie.deploy.finding_kept import FILE, FindingKept, Found, Spoken
+from coterie.deploy.finding_kept import FILE, LOOK_SECONDS, FindingKept, Found, Spoken
 from coterie.deploy.hub_kin import Sketching
 from coterie.deploy.messages import Rejected, refuse
 from coterie.deploy.neighbour import Neighbour
@@ -72,7 +72,7 @@ class Finding:
             say,
         )
         rule: Any = plan.rule
-        self.rule = rule
+        self.rule, self._looked = rule, float("-inf")
         self.names, self.size = plan.clients, plan.size
         self.strides = gossip.strides(self.size)
         self.court: int = 2 * self.rule.gossip
@@ -107,7 +107,8 @@ class Finding:
         new = dataclasses.replace(self.kept, **changes)
         disk.save(self.folder / FILE, new, self._whose)
         self.kept = new
-        if not new.settled:  # later it is the business of rounds
+        if not new.settled and time.monotonic() - self._looked > LOOK_SECONDS:
+            self._looked = time.monotonic()  # settled, it is the business of rounds
             write_json(self.folder / "status.json", self.status())
 
     def status(self) -> dict[str, Any]:

@@ -8,6 +8,9 @@ from coterie.core.ledger import Ledger
 from coterie.engine.setting import ClientState
 
 FILE = "finding.safetensors"
+LOOK_SECONDS = 1.0
+"""ledger.parquet and status.json, which are for looking at, are not written more often than this.
+"""
 
 
 @dataclasses.dataclass(frozen=True)

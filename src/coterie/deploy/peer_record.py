@@ -17,7 +17,7 @@ from coterie.core.metrics import metric_of
 from coterie.core.typing import PyTree
 from coterie.data.federation import Federation
 from coterie.deploy import kept as disk
-from coterie.deploy.finding_kept import Found
+from coterie.deploy.finding_kept import LOOK_SECONDS, Found
 from coterie.deploy.messages import Rejected
 from coterie.deploy.neighbour import Neighbour, NeighbourState
 from coterie.deploy.plan import Plan
@@ -29,9 +29,6 @@ FILE = "peer.safetensors"
 KEPT_ROUNDS = 2
 FARTHEST = 1000
 """Rounds ahead for which an edge may be agreed on."""
-LOOK_SECONDS = 1.0
-"""ledger.parquet and status.json, which are for looking at, are not written more often than this.
-"""
 
 
 @dataclasses.dataclass(frozen=True)
