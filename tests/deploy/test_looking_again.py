@@ -121,6 +121,8 @@ def test_killed_in_every_step_of_a_search(tmp_path: Path) -> None:
     watch()
     world.run(300)
     assert_exact(world)
+    # Who ends tells the others; only the last one, just restarted, may have missed it.
+    assert not any("has not said" in line and " p3:" not in line for line in world.lines)
     verdict = world.last["p3"].finding.verdict
     assert {step for look, step, *_ in seen if look} == set(range(verdict + 2))
 

@@ -72,7 +72,7 @@ class Finding:
             say,
         )
         rule: Any = plan.rule
-        self.rule, self._looked = rule, float("-inf")
+        self.rule, self._looked, self._shown = rule, float("-inf"), True
         self.names, self.size = plan.clients, plan.size
         self.strides = gossip.strides(self.size)
         self.court: int = 2 * self.rule.gossip
@@ -107,8 +107,15 @@ class Finding:
         new = dataclasses.replace(self.kept, **changes)
         disk.save(self.folder / FILE, new, self._whose)
         self.kept = new
-        if not new.settled and time.monotonic() - self._looked > LOOK_SECONDS:
-            self._looked = time.monotonic()  # settled, it is the business of rounds
+        self._shown = False
+        self.show()
+
+    def show(self) -> None:
+        """Write what is for looking at, if it is new; nothing is read back from it."""
+        if self._shown or self.kept.settled:  # settled, it is the business of rounds
+            return
+        if (now := time.monotonic()) - self._looked > LOOK_SECONDS:
+            self._shown, self._looked = True, now
             write_json(self.folder / "status.json", self.status())
 
     def status(self) -> dict[str, Any]:

@@ -50,6 +50,8 @@ class Seeker:
         self.ask_at: dict[int, float] = {}
         self.pause: dict[int, float] = {}
         self.gone: set[int] = set()
+        self.told: set[tuple[int, int]] = set()
+        """Who knows of which searches that this peer is through."""
         self.ended = float("inf")
         self._asked_around = float("-inf")
         self.since, self._announced, self._looked = clock(), float("-inf"), float("-inf")
@@ -109,6 +111,7 @@ class Seeker:
                     " the same command goes on where it stopped."
                 )
         self._announce(now, awaited)
+        finding.show()
         return max(1e-3, min(left, self._ask(now, awaited)))
 
     def _can_answer(self, k: int) -> bool:
@@ -219,6 +222,8 @@ class Seeker:
             if facts is None:
                 raise Rejected("an answer says nothing.")
             self._note(k, facts)
+            if event.question[1] == self.finding.stage:
+                self._tell(k, self.finding.facts())
             if self.finding.hear(k, facts, frames, event.question[1]):
                 self.news[k] = self.clock()
         return True
@@ -231,6 +236,7 @@ class Seeker:
         try:
             told, given = self.finding.answer(k, facts, frames)
             self._note(k, facts)
+            self._tell(k, told)
             reply = packed(json.dumps({KIND: told}), given)
         finally:
             event.answer(reply)
@@ -242,6 +248,11 @@ class Seeker:
         place = facts["look"], facts["step"], facts["round"]
         if place > self.places.get(k, (-1, -2, -1)):
             self.places[k], self.news[k] = place, self.clock()
+
+    def _tell(self, k: int, told: Mapping[str, Any]) -> None:
+        """Somebody has heard this of this peer."""
+        if told["step"] > self.finding.verdict:
+            self.told.add((k, told["look"]))
 
     def _at_once(self, asked: Asked) -> bool:
         """Called by another thread: answer questions of the search that change nothing."""
@@ -263,6 +274,7 @@ class Seeker:
         if quiet is None:
             return False
         asked.answer(packed(json.dumps({KIND: quiet[0]}), quiet[1]))
+        self._tell(k, quiet[0])
         return True
 
     # -- a network for the rounds ------------------------------------------------------------------
@@ -303,8 +315,10 @@ class Seeker:
         now, rules = self.clock(), self.rules
         self.ended = min(self.ended, now)
         self._police(now)
-        waiting = []
-        for k in self._needing():
+        waiting, look = [], self.finding.kept.look
+        there = [k for k in self.finding.contacts if self.names[k] in self.alive - self.refused]
+        untold = [k for k in there if (k, look) not in self.told]  # it would wait for this peer
+        for k in sorted({*self._needing(), *untold}):
             name = self.names[k]
             if k in self.gone:
                 continue
