@@ -17,7 +17,7 @@ from coterie.deploy.finding import Finding
 from coterie.deploy.peer import Peer
 from tests.deploy.test_finding import clinic, make_plan
 from tests.support.bills import in_order
-from tests.support.peering import flats, simulated
+from tests.support.peering import flats, same, simulated
 from tests.support.seeking_world import SeekingWorld
 
 pytestmark = pytest.mark.usefixtures("unsynced")
@@ -100,6 +100,11 @@ def test_whoever_is_killed_the_result_is_the_same(tmp_path: Path, seed: int, cha
         world.at(when, lambda name=name: kill(name, rng.uniform(0.1, 2)))
     world.run(400)
     assert_exact(world)
+    calm = world_of(tmp_path / "calm", channel)
+    calm.start()
+    calm.run(60)
+    for name in world.names:  # to the last bit
+        assert same(world.last[name].peer, calm.last[name].peer)  # type: ignore[arg-type]
 
 
 def test_killed_in_every_step_of_a_search(tmp_path: Path) -> None:

@@ -150,6 +150,22 @@ def test_resumed_equals_undisturbed(
         np.testing.assert_array_equal(a, b)
 
 
+def test_resumed_between_a_search_and_its_round(two: Federation) -> None:
+    """Peers that talk rarely: whole copies for new neighbours are still to be paid."""
+    method = get_method("dfedu", {"exchange_every": 3, "implicit": True, "eta": 0.1})
+    rule, options = kin(ties="both", gossip=2, tell=1, every=4), coterie.Training(rounds=9)
+    made = lambda: coterie.Simulator(method, two, "mlr", options, rule, channel=INT8)
+    whole, first, second = made(), made(), made()
+    for sim, end in ((whole, 9), (first, 8)):
+        while sim.t < end:
+            sim.advance(end - sim.t)
+    assert first.kinship is not None
+    assert first.kinship.joined.sum() > 0
+    second.restore(first.state(np.arange(SITES)))
+    second.advance(1)
+    assert second.ledger.totals() == whole.ledger.totals()
+
+
 def test_side_by_side_each_learns_its_own(two: Federation) -> None:
     methods = [coterie.FedU(eta=0.01, lr=0.01), coterie.FedU(eta=0.05, lr=0.2)]
     many = coterie.simulate_many(methods, two, graph=kin(every=2), **TRAINING)
