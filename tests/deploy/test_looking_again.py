@@ -183,8 +183,11 @@ def test_who_comes_back_is_found_again(tmp_path: Path, seed: int) -> None:
     world = world_of(tmp_path, rng.choice(["plain", "delta"]), GO_ON, rounds=41, work=1.0)
     world.start()
     name, when = rng.choice(world.names), rng.uniform(0.5, 15)
+    away = rng.choice([1.0, 20.0, 40.0])
     world.at(when, lambda: world.kill(name))
-    world.at(when + rng.choice([1.0, 20.0, 40.0]), lambda: world.start(name))
+    if seed % 2:  # with nothing but its data
+        world.at(when, lambda: shutil.rmtree(tmp_path / name))
+    world.at(when + away, lambda: world.start(name))
     world.run(2000)
     assert world.ended == dict.fromkeys(world.names), world.lines
     peers = {n: node.peer for n, node in world.last.items()}
