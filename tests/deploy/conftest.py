@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -28,3 +29,9 @@ def lab(tmp_path: Path, fed: Federation) -> Iterator[Callable[..., Lab]]:
     yield make
     for one in made:
         one.stop()
+
+
+@pytest.fixture
+def unsynced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a made-up network nobody pulls the plug: files need not reach the disk."""
+    monkeypatch.setattr(os, "fsync", lambda handle: None)

@@ -60,6 +60,14 @@ def test_killed_anywhere(few: Federation, tmp_path: Path, channel: str) -> None:
         np.testing.assert_array_equal(peer.ledger.rows(), peers[name].ledger.rows())
 
 
+def test_neighbours_keep_their_order(few: Federation, tmp_path: Path) -> None:
+    """Sums over neighbours depend on it, in their last bits."""
+    near = [Neighbour("p10", 4, 1.0), Neighbour("p9", 2, 1.0), Neighbour("p1", 1, 1.0)]
+    made = lambda: Peer(make_plan(few), "p0", 0, near, few.subset(np.array([0])), tmp_path)
+    made().begin()
+    assert list(made().states) == ["p10", "p9", "p1"]
+
+
 def test_a_full_disk_loses_nothing(
     few: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,6 +19,7 @@ from tests.support.bills import in_order
 from tests.support.peering import flats, simulated
 from tests.support.seeking_world import SeekingWorld
 
+pytestmark = pytest.mark.usefixtures("unsynced")
 GO_ON = {"on_missing": "go-on", "patience": 3.0, "staleness": 2, "give_up": 60.0}
 N = 6
 

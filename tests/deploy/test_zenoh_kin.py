@@ -58,6 +58,30 @@ def test_five_peers_one_killed(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_five_peers_look_again_two_killed(tmp_path: Path) -> None:
+    """One in a round; the others wait for it, some in the next search, and one of these is killed
+    too. Over public copies, so that new neighbours get whole ones.
+    """
+    rule = {"neighbours": 1, "gossip": 2, "tell": 1, "every": 8}
+    plan = seeking(rule, rounds=40, channel="delta", precision="float64")
+    with seeking_town(tmp_path, plan, the_digits()) as town:
+        town.start(*NAMES)
+        town.until(lambda: town.status("p4")["round"] >= 13, "round 13")
+        town.kill("p4")
+        again = lambda: [n for n in NAMES[:4] if town.status(n).get("look", 0) >= 2]
+        town.until(lambda: bool(again()), "a third search")
+        killed = again()[0]
+        town.kill(killed)
+        town.start("p4")
+        time.sleep(1)
+        town.start(killed)
+        assert town.wait() == WELL, town.logs()
+        check_equal(town, plan, rtol=1e-10)
+        assert "looking for kin" in town.log(killed)
+        assert all("round 35 of 40, with" in town.log(name) for name in NAMES)
+
+
+@pytest.mark.slow
 def test_going_on_without_one_that_dies(tmp_path: Path) -> None:
     rules = {"on_missing": "go-on", "patience": 4.0, "staleness": 2, "give_up": 300.0}
     plan = seeking({"gossip": 6}, rounds=12, rules=rules)

@@ -12,6 +12,7 @@ import pytest
 
 import coterie
 from coterie import Federation
+from coterie.channel import get_channel
 from coterie.core.errors import InvalidInput
 from coterie.coupling.learnt import GraphRule, get_rule
 from coterie.engine.reference import simulate_slowly
@@ -68,15 +69,20 @@ def test_nothing_is_sent_before_and_sketches_are_billed(two: Federation) -> None
     assert (bits[(bits[:, 0] == 3) & (bits[:, 4] == 0)][:, 2] == 2).all()
 
 
-CASES: list[tuple[str, dict[str, Any], GraphRule, dict[str, Any], str]] = [
+INT8 = get_channel("plain", {"values": "int8"})
+"""Messages of one size, over public copies."""
+CASES: list[tuple[str, dict[str, Any], GraphRule, dict[str, Any], Any]] = [
     ("fedu", {}, kin(), {}, "plain"),
     ("dfedu", {}, kin(bits=1, every=2), {}, "plain"),
     ("dfedu", {}, kin(ties="both", gossip=4, tell=2, every=2), {}, "plain"),
+    ("dfedu", {}, kin(ties="both", gossip=2, tell=1, every=1), {}, INT8),
     ("fedu", {"neighbours": "all"}, kin(every=1), {"cohort": 5}, "delta"),
 ]
-LONG: list[tuple[str, dict[str, Any], GraphRule, dict[str, Any], str]] = [
+RARELY = {"exchange_every": 2, "implicit": True, "eta": 0.1}
+LONG: list[tuple[str, dict[str, Any], GraphRule, dict[str, Any], Any]] = [
     ("graph-proj", {"dsub": 6}, kin(), {}, "plain"),
     ("graph-proj", {"dsub": 6, "hub": False}, kin(ties="both", gossip=4, bits=1), {}, "delta"),
+    ("dfedu", RARELY, kin(ties="both", gossip=2, tell=1, every=1), {"rounds": 9}, INT8),
     ("fedu", {}, get_rule("dada", {"after": 2}), {"cohort": 7}, "plain"),
 ]
 
@@ -91,7 +97,7 @@ def test_one_client_at_a_time_gives_the_same(
     options: dict[str, Any],
     rule: GraphRule,
     more: dict[str, Any],
-    channel: str,
+    channel: Any,
 ) -> None:
     given = {**TRAINING, **more, "precision": "float64"}
     method = get_method(name, options)
@@ -142,6 +148,22 @@ def test_resumed_equals_undisturbed(
         jax.tree.leaves(whole.all_models()), jax.tree.leaves(second.all_models()), strict=True
     ):
         np.testing.assert_array_equal(a, b)
+
+
+def test_resumed_between_a_search_and_its_round(two: Federation) -> None:
+    """Peers that talk rarely: whole copies for new neighbours are still to be paid."""
+    method = get_method("dfedu", {"exchange_every": 3, "implicit": True, "eta": 0.1})
+    rule, options = kin(ties="both", gossip=2, tell=1, every=4), coterie.Training(rounds=9)
+    made = lambda: coterie.Simulator(method, two, "mlr", options, rule, channel=INT8)
+    whole, first, second = made(), made(), made()
+    for sim, end in ((whole, 9), (first, 8)):
+        while sim.t < end:
+            sim.advance(end - sim.t)
+    assert first.kinship is not None
+    assert first.kinship.joined.sum() > 0
+    second.restore(first.state(np.arange(SITES)))
+    second.advance(1)
+    assert second.ledger.totals() == whole.ledger.totals()
 
 
 def test_side_by_side_each_learns_its_own(two: Federation) -> None:
@@ -205,6 +227,36 @@ def test_peers_that_gossip_find_their_cluster_and_pay_for_it(two: Federation) ->
         assert once[:, 2].max() <= 5 * 64 + 4 * 2 * 68 + 3 * 64 + 4 + SITES
     again = coterie.simulate("dfedu", two, graph=rule, **TRAINING)
     np.testing.assert_array_equal(flat(found), flat(again))
+
+
+def test_new_neighbours_pay_for_a_whole_copy(two: Federation) -> None:
+    """Over public copies, who was no neighbour before has nothing that a difference could be added
+    to. Before the first graph nobody has sent anything, and all copies are alike.
+    """
+    rule = kin(ties="both", gossip=2, tell=1, every=2)
+    sim = coterie.Simulator("dfedu", two, "mlr", coterie.Training(**TRAINING), rule, channel=INT8)
+    near, numbers = {}, sum(leaf.size for leaf in jax.tree.leaves(sim.template))
+    for t in range(6):
+        sim.advance(1)
+        near[t] = sim.graph.weights.toarray() > 0  # type: ignore[union-attr]
+    rows = sim.ledger.rows()
+    talked = rows[(rows[:, 4] > 0) & (rows[:, 0] >= 3)]
+    up, down = (talked[np.lexsort(talked[:, 1::-1].T)][:, i].reshape(3, SITES) for i in (2, 3))
+    size, whole = up.sum(1)[0] // near[3].sum(), 2 + 4 * numbers
+    new = near[5] & ~near[4]
+    assert 0 < new.sum() < near[5].sum()
+    for t, fresh in ((3, 0), (4, 0), (5, new.sum(1))):
+        expected = size * near[t].sum(1) + (whole - size) * fresh
+        np.testing.assert_array_equal(up[t - 3], expected)
+        np.testing.assert_array_equal(down[t - 3], expected)
+
+
+def test_nobody_gossips_who_has_nothing_new_to_tell(two: Federation) -> None:
+    """Where clients talk rarely, the graph may be due several times between two rounds of work."""
+    method = get_method("dfedu", {"exchange_every": 3, "implicit": True, "eta": 0.1})
+    rule = kin(ties="both", gossip=2, every=1)
+    rows = coterie.simulate(method, two, graph=rule, **{**TRAINING, "rounds": 9}).ledger.rows()
+    assert set(rows[(rows[:, 4] == 0) & (rows[:, 2] > 0)][:, 0]) == {3, 6}
 
 
 def test_gossip_with_a_hub_is_refused(two: Federation) -> None:

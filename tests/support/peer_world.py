@@ -243,6 +243,6 @@ class World:
             assert self.now < seconds, (
                 "stuck:\n"
                 + "\n".join(self.lines[-60:])
-                + str({n: d.peer.t for n, d in self.nodes.items()})
+                + str({n: d.peer and d.peer.t for n, d in self.nodes.items()})
             )
             what()

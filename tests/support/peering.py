@@ -117,10 +117,10 @@ def everyone(plan: Plan, digits: Federation, folder: Path) -> dict[str, Peer]:
 
 def deliver(peers: dict[str, Peer], senders: Iterable[str]) -> None:
     for name in senders:
-        t, wire = peers[name].begin()
+        t, _ = peers[name].begin()
         for other in peers[name].recipients:
             if other in peers:
-                peers[other].hear(name, t, wire)
+                peers[other].hear(name, t, peers[name].letter(other, t))
 
 
 def one_round(peers: dict[str, Peer]) -> None:

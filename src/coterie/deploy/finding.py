@@ -8,12 +8,18 @@ Whatever carries the questions (Zenoh, a test) drives it:
         finding.answer(k, facts, frames)    # of every question that comes; gives facts and frames
         finding.hear(k, facts, frames)      # of every answer
         finding.go_on(silent)               # when nobody is awaited, or without the silent
+    finding.look_again(found)               # after the rounds over this graph, if `every` says so
 
 Gossip is a list of steps: two in each phase (own sketches, then those of others), one in which
 sketches are sent to those that were chosen, ⌈log2 N⌉ in which it is passed on that all have done
 that, and one of yes and no. In all but one a peer asks for what others have to say in that step.
 What a peer keeps is in one file of its own folder, written before a step is left and before a
 sketch is confirmed: a restarted peer answers again what it answered before.
+
+Where the graph is learnt again and again, a search begins when the rounds over the graph before are
+done. Who is through a search knows that all others have begun it (that is what is passed on), and
+so that nobody needs what was said in the search before, or in rounds before this one. So it is
+enough to be able to answer for two searches, the last and the one before.
 """
 
 from __future__ import annotations
@@ -32,58 +38,19 @@ from coterie.core.ledger import Ledger
 from coterie.core.metrics import metric_of
 from coterie.coupling.learnt import gossip
 from coterie.deploy import kept as disk
+from coterie.deploy.finding_kept import FILE, LOOK_SECONDS, FindingKept, Found, Spoken
 from coterie.deploy.hub_kin import Sketching
 from coterie.deploy.messages import Rejected, refuse
 from coterie.deploy.neighbour import Neighbour
 from coterie.deploy.plan import Plan
+from coterie.deploy.plan_graph import looks
 from coterie.deploy.worker import Worker
-from coterie.engine.setting import ClientState
 
-FILE = "finding.safetensors"
 YES, NO = b"\1", b"\0"
 
 
-@dataclasses.dataclass(frozen=True)
-class Found:
-    """What a peer begins its rounds with."""
-
-    state: ClientState
-    ledger: Ledger
-    t: int
-    """The first round that goes over the graph."""
-
-
-@dataclasses.dataclass(frozen=True)
-class FindingKept:
-    """What a peer keeps until it has found its kin, and to answer others later."""
-
-    state: ClientState
-    ledger: Ledger
-    t: int = 0
-    """Rounds that it has done alone."""
-    step: int = -1
-    """−1: it still trains alone."""
-    sketch: bytes = b""
-    known: dict[int, bytes] = dataclasses.field(default_factory=dict)
-    """Sketches of those that it has heard of, by their numbers."""
-    said: dict[int, bytes] = dataclasses.field(default_factory=dict)
-    """What it told of others, by step."""
-    heard: dict[int, bytes] = dataclasses.field(default_factory=dict)
-    """What has come in this step, by number."""
-    wish: list[int] = dataclasses.field(default_factory=list)
-    """Whom it would choose."""
-    suitors: dict[int, bytes] = dataclasses.field(default_factory=dict)
-    """Sketches of those that would choose it."""
-    kin: list[int] = dataclasses.field(default_factory=list)
-    """To whom it says yes; in the end, who said yes as well."""
-    up: int = 0
-    down: int = 0
-    settled: bool = False
-    """Nobody needs an answer of this peer any more."""
-
-
 class Finding:
-    """One peer until it has found its kin."""
+    """One peer that looks for its kin, once or again and again."""
 
     def __init__(
         self,
@@ -105,7 +72,7 @@ class Finding:
             say,
         )
         rule: Any = plan.rule
-        self.rule = rule
+        self.rule, self._looked, self._shown = rule, float("-inf"), True
         self.names, self.size = plan.clients, plan.size
         self.strides = gossip.strides(self.size)
         self.court: int = 2 * self.rule.gossip
@@ -113,14 +80,23 @@ class Finding:
         self.verdict = self.court + 1 + len(self.strides)
         with worker.precision():
             self.sketching = Sketching(worker, plan.rule)
-            self.kept = FindingKept(worker.client, Ledger(plan.size))
+            self.kept = FindingKept(state=worker.client, ledger=Ledger(plan.size))
             folder.mkdir(parents=True, exist_ok=True)
             if (folder / FILE).is_file():
                 self.kept = disk.load(folder / FILE, self.kept, self._whose)
-        self.partners = [
-            int(gossip.partners(plan.training.seed, self.rule.after, s, self.size)[number])
-            for s in range(self.rule.gossip)
-        ]
+        self.looks = looks(plan)
+        self.round = self.kept.t
+        """The round that this peer is in; whoever drives it says so."""
+        self.partners: dict[int, list[int]] = {}
+        self._pair()
+
+    def _pair(self) -> None:
+        """Whom this peer meets in the phases of this search and of the one before."""
+        seed, look = self.plan.training.seed, self.kept.look
+        met = lambda t, phase: int(gossip.partners(seed, t, phase, self.size)[self.number])
+        for i in {look, look - 1} & set(range(len(self.looks))) - set(self.partners):
+            before = self.looks[i].round
+            self.partners[i] = [met(before, phase) for phase in range(self.rule.gossip)]
 
     @property
     def _whose(self) -> dict[str, Any]:
@@ -131,7 +107,15 @@ class Finding:
         new = dataclasses.replace(self.kept, **changes)
         disk.save(self.folder / FILE, new, self._whose)
         self.kept = new
-        if not new.settled:  # later it is the business of rounds
+        self._shown = False
+        self.show()
+
+    def show(self) -> None:
+        """Write what is for looking at, if it is new; nothing is read back from it."""
+        if self._shown or self.kept.settled:  # settled, it is the business of rounds
+            return
+        if (now := time.monotonic()) - self._looked > LOOK_SECONDS:
+            self._shown, self._looked = True, now
             write_json(self.folder / "status.json", self.status())
 
     def status(self) -> dict[str, Any]:
@@ -145,10 +129,11 @@ class Finding:
             "round": self.kept.t,
             "rounds": self.plan.exchanges,
             "finished": False,
-            "up": self.kept.up,
-            "down": self.kept.down,
+            "up": self.kept.ledger.up + (0 if self.through else self.kept.up),
+            "down": self.kept.ledger.down + (0 if self.through else self.kept.down),
             "scores": {},
             "neighbours": [],
+            "look": self.kept.look,
             "step": f"{max(0, self.step)} of {self.verdict + 1}",
             "written": time.time(),
         }
@@ -175,11 +160,29 @@ class Finding:
                 wire = self.sketching.encoded(self.kept.state.method_state)
                 self._keep(step=0, sketch=wire)
 
+    def look_again(self, found: Found) -> None:
+        """The rounds over the graph are done: a new sketch, and a new search."""
+        old = self.kept
+        assert self.through
+        with self.worker.precision():
+            sketch = self.sketching.encoded(found.state.method_state)
+        self._keep(
+            **vars(FindingKept(state=found.state, ledger=found.ledger, sketch=sketch))
+            | {"t": found.t, "look": old.look + 1, "step": 0}
+            | {"before": Spoken(old.sketch, old.said, old.kin)}
+        )
+        self._pair()
+
     # -- steps -------------------------------------------------------------------------------------
 
     @property
     def step(self) -> int:
         return self.kept.step
+
+    @property
+    def stage(self) -> int:
+        """Steps that a peer can have done before, in all searches."""
+        return self.kept.look * (self.verdict + 2) + self.step
 
     @property
     def through(self) -> bool:
@@ -191,7 +194,7 @@ class Finding:
         its sketch.
         """
         if step < self.court:
-            partner = self.partners[step // 2]
+            partner = self.partners[self.kept.look][step // 2]
             return [] if partner == self.number else [partner]
         if step == self.court:
             return self.kept.wish
@@ -213,39 +216,48 @@ class Finding:
         return sorted(({*ring, *self.kept.wish, *self.kept.suitors}) - {self.number})
 
     def facts(self) -> dict[str, Any]:
-        return {"plan": self.plan.fingerprint, "number": self.number, "step": self.step}
+        """Where this peer is."""
+        kept, plan = self.kept, self.plan.fingerprint
+        place = {"look": kept.look, "step": kept.step, "round": self.round}
+        return {"plan": plan, "number": self.number, **place}
 
     def question(self, k: int) -> tuple[dict[str, Any], tuple[bytes, ...]]:
         """What to ask peer k in this step."""
         frames = (self.kept.sketch,) if self.step == self.court else ()
         return self.facts() | {"want": self.step}, frames
 
-    def _says(self, kept: FindingKept, step: int, k: int) -> bytes | None:
-        """What this peer says to peer k in a step; nothing while it cannot know."""
-        if kept.step < 0 or not 0 <= step <= self.verdict or step == self.court:
+    def _says(self, kept: FindingKept, look: Any, step: Any, k: int) -> bytes | None:
+        """What this peer says to peer k in a step of a search; nothing while it cannot know, or
+        where it has forgotten it.
+        """
+        spoken, at = (kept, kept.step) if look == kept.look else (kept.before, self.verdict + 1)
+        if look not in (kept.look, kept.look - 1) or look not in self.partners or at < 0:
+            return None
+        if type(step) is not int or not 0 <= step <= self.verdict or step == self.court:
             return None
         if step < self.court:
-            if self.partners[step // 2] != k:
+            if self.partners[look][step // 2] != k:
                 return None
             if step % 2 == 0:
-                return kept.sketch
-            return kept.said.get(step, b"") if kept.step >= step else None
-        if kept.step < step:
+                return spoken.sketch
+            return spoken.said.get(step, b"") if at >= step else None
+        if at < step:
             return None
         if step < self.verdict:
             return YES
-        return YES if k in kept.kin else NO
+        return YES if k in spoken.kin else NO
 
     def answer_quietly(
         self, k: int, facts: Mapping[str, Any], frames: tuple[bytes, ...]
     ) -> tuple[dict[str, Any], tuple[bytes, ...]] | None:
         """The same as `answer` where nothing changes; else None. Any thread may call this."""
-        if frames and self.step <= self.court + len(self.strides):
+        kept, look = self.kept, facts.get("look")
+        if frames and look == kept.look and kept.step <= self.court + len(self.strides):
             return None
-        step = facts.get("want")
-        wire = self._says(self.kept, step, k) if type(step) is int else None
+        wire = self._says(kept, look, facts.get("want"), k)
         given = () if wire is None else (wire,)
-        return self.facts() | {"have": bool(given) or bool(frames)}, given
+        sent = bool(frames) and look in (kept.look, kept.look - 1)
+        return self.facts() | {"have": bool(given) or sent}, given
 
     def answer(
         self, k: int, facts: Mapping[str, Any], frames: tuple[bytes, ...]
@@ -269,15 +281,20 @@ class Finding:
                 f"{self.names[k]} says its number is {facts.get('number')!r}, but in the plan it is"
                 f" {k}."
             )
-        if type(step := facts.get("step")) is not int or not -1 <= step <= self.verdict + 1:
-            raise Rejected(f"{self.names[k]} says that it is in step {str(step)[:40]!r}.")
+        for what, most in (
+            ("look", max(0, len(self.looks) - 1)),
+            ("step", self.verdict + 1),
+            ("round", self.plan.exchanges),
+        ):
+            if type(at := facts.get(what)) is not int or not -1 <= at <= most:
+                raise Rejected(f"{self.names[k]} says that it is in {what} {str(at)[:40]!r}.")
 
     def hear(self, k: int, facts: Mapping[str, Any], frames: tuple[bytes, ...], asked: int) -> bool:
-        """Peer k's answer to the question of step `asked`; True when it is of use. Raises
+        """Peer k's answer to the question of stage `asked`; True when it is of use. Raises
         Rejected.
         """
         self.check(k, facts)
-        if asked != self.step or k not in self.awaited or facts.get("have") is not True:
+        if asked != self.stage or k not in self.awaited or facts.get("have") is not True:
             return False
         wire = b""
         if self.step != self.court:
@@ -338,7 +355,7 @@ class Finding:
             after = dataclasses.replace(after, kin=self._chosen(near), down=courted)
         elif step == self.verdict:
             bill = kept.ledger.copy()
-            bill.add(self.rule.after, np.array([self.number]), up, down, 0)
+            bill.add(self.looks[kept.look].round, np.array([self.number]), up, down, 0)
             after = dataclasses.replace(after, ledger=bill)
         self._keep(**{f.name: getattr(after, f.name) for f in dataclasses.fields(after)})
 
@@ -371,12 +388,12 @@ class Finding:
 
     # -- in the end --------------------------------------------------------------------------------
 
-    @property
-    def neighbours(self) -> list[Neighbour]:
-        assert self.through
-        return [Neighbour(self.names[k], k, float(self.rule.weight)) for k in self.kept.kin]
+    def kin(self, look: int) -> list[Neighbour]:
+        """Those found in the last search, or in the one before."""
+        assert self.through or look == self.kept.look - 1
+        kin = self.kept.kin if look == self.kept.look else self.kept.before.kin
+        return [Neighbour(self.names[k], k, float(self.rule.weight)) for k in kin]
 
     @property
     def found(self) -> Found:
-        assert self.through
         return Found(self.kept.state, self.kept.ledger, self.kept.t)

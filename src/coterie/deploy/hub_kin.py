@@ -19,6 +19,7 @@ from coterie.core.typing import PyTree
 from coterie.coupling.graph import Graph, from_arrays
 from coterie.coupling.learnt import Evidence, GraphRule, gossip
 from coterie.coupling.learnt.base import NAME, empty
+from coterie.deploy.plan_graph import looks
 from coterie.deploy.setup import Setup
 from coterie.engine.kinship import as_sent, found, sketch_of, sketcher
 
@@ -68,6 +69,10 @@ class Sketching:
 class HubKin(Sketching):
     """The hub's side."""
 
+    def __init__(self, setup: Setup, rule: GraphRule) -> None:
+        super().__init__(setup, rule)
+        self.looks = looks(setup.plan)
+
     def fresh(self) -> KinKept:
         """Before the first sketches: clients train alone, as they know themselves, and are not
         asked.
@@ -78,8 +83,7 @@ class HubKin(Sketching):
 
     def learns(self, t: int) -> int | None:
         """The round before which the graph is learnt, if it is before the t-th with work."""
-        found = [r for r in self.setup.plan.since(t) if self.rule.due(r)]
-        return found[0] if found else None
+        return next((look.round for look in self.looks if look.exchange == t), None)
 
     def due(self, kept: KinKept, t: int) -> bool:
         before = self.learns(t)

@@ -24,7 +24,7 @@ from coterie.core.errors import InvalidInput
 from coterie.core.files import writing
 from coterie.core.ledger import Ledger
 
-FORMAT = 3
+FORMAT = 4
 """Counted up when the file changes, also when a kept field gets another name."""
 
 K = TypeVar("K")
@@ -58,6 +58,22 @@ def save(path: Path, kept: Any, whose: dict[str, Any]) -> None:
 
 def load(path: Path, like: K, whose: dict[str, Any]) -> K:
     """Read back; `like` gives the structure and shapes of the arrays."""
+    arrays, values = _opened(path, whose)
+    try:
+        found: K = _Reader(path, arrays).value(type(like), values, like, "")
+    except InvalidInput:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _damaged(path, error) from None
+    return found
+
+
+def peek(path: Path, whose: dict[str, Any]) -> dict[str, Any]:
+    """What `load` would read, but for the arrays; their places hold how many there are."""
+    return _opened(path, whose)[1]
+
+
+def _opened(path: Path, whose: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     try:
         with safe_open(path, "np") as f:
             names = f.keys()
@@ -79,13 +95,7 @@ def load(path: Path, like: K, whose: dict[str, Any]) -> K:
             f"{str(path)!r} belongs to another {' or '.join(whose)}; give this one a folder of its"
             " own."
         )
-    try:
-        found: K = _Reader(path, arrays).value(type(like), values, like, "")
-    except InvalidInput:
-        raise
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise _damaged(path, error) from None
-    return found
+    return arrays, values
 
 
 def _damaged(path: Path, error: Exception) -> InvalidInput:

@@ -2,7 +2,8 @@
 
 Whatever carries the messages (Zenoh, a test) drives it:
 
-    t, wire = peer.begin()             # the local work of a round, and what to send to `recipients`
+    t, wire = peer.begin()             # the local work of a round
+    peer.letter(name, t)               # what to send to each of `recipients`
     peer.hear(name, t, wire)           # whatever arrives, in any order, however often
     peer.finish(silent)                # mix with what is there; on to the next round
 
@@ -16,6 +17,10 @@ before that makes up for what it missed. After that either side asks to have the
 agreed round on that neither has begun (`expect`, `agree`); in that round both send whole messages.
 A peer that fell too far behind jumps to the agreed round; it does not make up for the rounds in
 between.
+
+Peers that look for their kin again and again (finding.py) go on with other neighbours after a
+search (`join`). Who is new gets a whole message in the first round, the others what they would get
+anyway.
 """
 
 from __future__ import annotations
@@ -26,6 +31,7 @@ from pathlib import Path
 
 import numpy as np
 
+from coterie.channel import ends
 from coterie.core.errors import Diverged
 from coterie.core.typing import PyTree
 from coterie.core.vector import Vector, all_finite
@@ -42,8 +48,8 @@ class Peer(PeerRecord):
     """One peer, round by round."""
 
     def begin(self) -> tuple[int, bytes]:
-        """The local work of this round (once) and what to send to the neighbours in `recipients`:
-        (round, bytes).
+        """The local work of this round (once) and its message: (round, bytes). What each of the
+        `recipients` gets, `letter` says.
         """
         assert not self.done
         if not self.begun:
@@ -55,13 +61,18 @@ class Peer(PeerRecord):
         t, kept = self.t, self.kept
         scores = self._scores() if self.plan.evaluates(t) else kept.scores
         entering = kept.entry == t or any(state.entry == t for state in self.states.values())
-        done = self.worker.work(kept.state, (), t, sending=True, whole=entering)
+        done = self.worker.work(kept.state, (), t, sending=True, whole=entering and t != self.first)
         assert done.wire is not None
         outbox = {r: w for r, w in self.outbox.items() if r > t - self.remembered}
+        whole = kept.whole if self.first in outbox else b""
+        if t == self.first and kept.joined and self.worker.up.copies:
+            # The others go on as they were; who is new begins with what they have after this.
+            whole = ends.whole_copy(done.state.up.public)
         self._keep(
             state=done.state,
             message=done.message,
             outbox=outbox | {t: done.wire},
+            whole=whole,
             begun=True,
             recipients=[name for name in self.states if self.awaited(name)],
             gradients=done.gradients,
@@ -128,7 +139,7 @@ class Peer(PeerRecord):
                 state = dataclasses.replace(state, message=())
             states[name] = state.after(t, dropped=name in dropped, remembered=self.remembered)
         bill = self.ledger.copy()
-        up = len(self.outbox[t]) * len(self.recipients)
+        up = sum(len(self.letter(name, t)) for name in self.recipients)
         bill.add(self.plan.at(t), np.array([self.number]), up, down, kept.gradients)
         mixed = self._mixed(near or [(kept.message, 0.0)])
         self._keep(state=mixed, neighbours=states, begun=False, recipients=[], t=t + 1, ledger=bill)

@@ -17,10 +17,11 @@ from coterie.core.metrics import metric_of
 from coterie.core.typing import PyTree
 from coterie.data.federation import Federation
 from coterie.deploy import kept as disk
-from coterie.deploy.finding import Found
+from coterie.deploy.finding_kept import LOOK_SECONDS, Found
 from coterie.deploy.messages import Rejected
 from coterie.deploy.neighbour import Neighbour, NeighbourState
 from coterie.deploy.plan import Plan
+from coterie.deploy.plan_graph import looks
 from coterie.deploy.worker import Worker
 from coterie.engine.setting import ClientState
 
@@ -28,9 +29,6 @@ FILE = "peer.safetensors"
 KEPT_ROUNDS = 2
 FARTHEST = 1000
 """Rounds ahead for which an edge may be agreed on."""
-LOOK_SECONDS = 1.0
-"""ledger.parquet and status.json, which are for looking at, are not written more often than this.
-"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +51,12 @@ class PeerKept:
     """Who gets the message of this round."""
     gradients: int = 0
     scores: dict[str, float] = dataclasses.field(default_factory=dict)
+    look: int = 0
+    """The search in which its neighbours were found, where they are found again and again."""
+    joined: list[str] = dataclasses.field(default_factory=list)
+    """The neighbours that were none before that search."""
+    whole: bytes = b""
+    """What these get in the first round after it: all that the others know of this peer."""
 
 
 class PeerRecord:
@@ -78,8 +82,8 @@ class PeerRecord:
                 " graph-proj."
             )
         self.plan, self.name, self.number, self.folder, self.say = plan, name, number, folder, say
-        self.neighbours = {n.name: n for n in neighbours}
-        self._check_neighbours(neighbours)
+        self.neighbours = self._checked(neighbours)
+        self.looks = looks(plan)
         self.worker = data if isinstance(data, Worker) else Worker(plan, number, data)
         self.method, self.largest = self.worker.method, self.worker.largest_up
         self.goes_on = plan.rules.on_missing == "go-on"
@@ -101,10 +105,13 @@ class PeerRecord:
                     f"the folder {str(folder)!r} cannot be made: {error.strerror or error}."
                 ) from None
             if (folder / FILE).is_file():
-                self.kept = disk.load(folder / FILE, self.kept, self._whose)
+                kept = disk.load(folder / FILE, self.kept, self._whose)
+                there = {n: kept.neighbours[n] for n in self.neighbours}  # in the order given
+                self.kept = dataclasses.replace(kept, neighbours=there)
 
-    def _check_neighbours(self, neighbours: Collection[Neighbour]) -> None:
-        if len(self.neighbours) != len(neighbours) or self.name in self.neighbours:
+    def _checked(self, neighbours: Collection[Neighbour]) -> dict[str, Neighbour]:
+        found = {n.name: n for n in neighbours}
+        if len(found) != len(neighbours) or self.name in found:
             raise InvalidInput("a neighbour is named twice, or is this peer itself.")
         numbers = [self.number, *(n.number for n in neighbours)]
         for n in neighbours:
@@ -117,6 +124,7 @@ class PeerRecord:
                 raise InvalidInput(
                     f"neighbour {n.name!r} has the weight {n.weight}, but it must be a number > 0."
                 )
+        return found
 
     @property
     def t(self) -> int:
@@ -153,6 +161,26 @@ class PeerRecord:
     def done(self) -> bool:
         return self.t >= self.plan.exchanges
 
+    @property
+    def until(self) -> int:
+        """The round before which neighbours are looked for again, or that after the last."""
+        later = self.looks[self.kept.look + 1 :]
+        return later[0].exchange if later else self.plan.exchanges
+
+    @property
+    def so_far(self) -> Found:
+        return Found(self.kept.state, self.kept.ledger, self.t)
+
+    @property
+    def first(self) -> int:
+        """The round in which new neighbours get whole messages; −1 where all begin alike."""
+        return self.looks[self.kept.look].exchange if self.kept.look else -1
+
+    def letter(self, name: str, t: int) -> bytes:
+        """The message of round t for a neighbour."""
+        whole = self.kept.whole if t == self.first and name in self.kept.joined else b""
+        return whole or self.outbox[t]
+
     def awaited(self, name: str) -> bool:
         """Whether a neighbour counts in this round."""
         return self.states[name].counts(self.t)
@@ -175,6 +203,27 @@ class PeerRecord:
     def _know(self, name: str, state: NeighbourState) -> None:
         """Until something is kept, this is not on disk."""
         self.kept = dataclasses.replace(self.kept, neighbours=self.states | {name: state})
+
+    # -- other neighbours --------------------------------------------------------------------------
+
+    def join(self, look: int, neighbours: Collection[Neighbour], ledger: Ledger) -> None:
+        """Go on with those that were found in another search, for which `ledger` has the bill.
+
+        Who was a neighbour before and has sent all goes on as it was. From the others, which know
+        nothing of this peer's last messages, a whole message is expected in the next round.
+        """
+        assert self.t == self.until
+        new, t, states = self._checked(neighbours), self.t, {}
+        known = self.worker.first_message() if self.goes_on else ()
+        fresh = NeighbourState(self.worker.first_public, known, t - 1, active=False, entry=t)
+        for name in new:
+            old = self.states.get(name)
+            goes_on = old is not None and old.active and old.round == t - 1
+            states[name] = old if old is not None and goes_on else fresh
+        joined = [name for name, state in states.items() if state is fresh]
+        rest = {"look": look, "joined": joined, "whole": b"", "outbox": {}}
+        self._keep(neighbours=states, ledger=ledger, **rest)
+        self.neighbours = new
 
     # -- coming back -------------------------------------------------------------------------------
 
@@ -221,6 +270,7 @@ class PeerRecord:
         state = self.states[name]
         if (
             entry <= self.t
+            or entry >= self.until
             or entry > self.t + FARTHEST
             or (state.failed and entry < self.earliest(name))
         ):
@@ -262,6 +312,12 @@ class PeerRecord:
     @property
     def _whose(self) -> dict[str, str]:
         return {"plan": self.plan.fingerprint, "peer": self.name}
+
+    @staticmethod
+    def look_on_disk(folder: Path, whose: dict[str, str]) -> int | None:
+        """The search whose neighbours are on disk; None where nothing is."""
+        path = folder / FILE
+        return int(disk.peek(path, whose)["look"]) if path.is_file() else None
 
     def _keep(self, **changes: Any) -> None:
         """On disk first: what cannot be written did not happen."""

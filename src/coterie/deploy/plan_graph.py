@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
@@ -67,6 +67,25 @@ def _edge(plan: Plan, edge: Any) -> tuple[int, int, float]:
     return k, l, weight
 
 
+class Look(NamedTuple):
+    """A time when the graph is learnt."""
+
+    exchange: int
+    """Before so many rounds with work."""
+    round: int
+    """Before this round, as the simulator counts them."""
+
+
+def looks(plan: Plan) -> list[Look]:
+    """When the graph of a plan is learnt. Where it is due several times between two rounds with
+    work, only the first counts: nobody has trained since.
+    """
+    if (rule := plan.rule) is None:
+        return []
+    due = ((i, [t for t in plan.since(i) if rule.due(t)]) for i in range(plan.exchanges))
+    return [Look(i, rounds[0]) for i, rounds in due if rounds]
+
+
 def check_learnt(plan: Plan) -> None:
     """A graph that is learnt: what a real federation cannot do."""
     if (rule := plan.rule) is None:
@@ -94,8 +113,4 @@ def check_learnt(plan: Plan) -> None:
         raise InvalidInput(
             f"{plan.method.name} has no hub that could hear everybody's sketch: take the rule"
             ' { name = "kin", ties = "both", gossip = 8 }, or a graph that is given.'
-        )
-    if rule.every:
-        raise InvalidInput(
-            f"{rule.name}.every is {rule.every}, but peers find their kin once: it must be 0."
         )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from coterie.channel.link import flat
@@ -34,6 +35,7 @@ AT_ONCE = 1024
 WHOLE = 1 << 24
 """A projection with more numbers than this is made of blocks."""
 PREFIX = "learnt/"
+NOBODY = np.zeros((0, 2), np.int64)
 
 
 def sketcher(rule: GraphRule, start: Array, seed: Any) -> projection.Projection:
@@ -100,6 +102,10 @@ class Kinship:
         """A row for every time the graph was learnt: before which round, edges, the share of edges
         in common with the graph before it, and the bytes that clients sent for it.
         """
+        self.joined: Any = None
+        """The edges that are new in this graph, until a round went over it. Of the first graph none
+        is: nobody has sent anything, so all know each other's copies.
+        """
 
     @property
     def evidence(self) -> Evidence:
@@ -115,10 +121,10 @@ class Kinship:
         return Coupled(dense=jnp.asarray(self.graph.weights.toarray(), dtype), talks=said)
 
     def before(self, sim: Simulator, rounds: int) -> int:
-        """Learn what is due before the next round; gives how many rounds may go until the next
-        time, `rounds` at most.
+        """Learn what is due before the next round, if anybody has trained since the last time;
+        gives how many rounds may go until the next time, `rounds` at most.
         """
-        if self.rule.due(sim.t) and not (self.history and self.history[-1][0] == sim.t):
+        if self.rule.due(sim.t) and self.moved.any():
             self.learn(sim)
         ahead = self.rule.until(sim.t)
         return min(rounds, ahead) if ahead else rounds
@@ -141,6 +147,7 @@ class Kinship:
         for each in bills:
             sim.ledger.add(sim.t, sim.members[each.clients], each.up, each.down, each.gradients)
         before = self.graph
+        self.joined = new_edges(before, graph) if self.history else None
         self.use(sim, graph)
         sent = float(np.broadcast_to(due.up, due.clients.shape).sum())
         self.history.append((sim.t, self.graph.edges, in_common(before, self.graph), sent))
@@ -150,6 +157,13 @@ class Kinship:
                 f"after round {sim.t} the learnt graph breaks a step-size condition"
                 f" ({'; '.join(broken)}); take a smaller eta, or fewer neighbours."
             )
+
+    def worked(self, sim: Simulator, ids: NDArray[Any]) -> None:
+        """After a round of these clients."""
+        self.moved[ids] = True
+        if self.joined is not None:
+            self.joined = None
+            sim.forget_accounts()
 
     def sketched(self, method: Any, states: PyTree) -> Array:
         """Sketches of clients with these states, stacked."""
@@ -170,6 +184,7 @@ class Kinship:
             "known": self.known,
             "moved": self.moved,
             "history": np.array(self.history, float).reshape(-1, 4),
+            "joined": np.stack(self.joined.nonzero(), 1) if self.joined is not None else NOBODY,
             **self.graph.arrays(),
         }
         return {PREFIX + name: value for name, value in found.items()}
@@ -181,6 +196,19 @@ class Kinship:
         self.history = [tuple(row) for row in mine["history"].tolist()]
         if self.known.any():
             self.use(sim, from_arrays(mine, len(self.known), self.graph.name))
+        if len(pairs := mine["joined"]):
+            self.joined = _of_pairs(pairs, len(self.known))
+
+
+def new_edges(before: Graph, after: Graph) -> sp.csr_array:
+    """The edges that only the second graph has, as an adjacency of 0 and 1."""
+    there = (after.weights > 0).astype(np.int64)
+    return sp.csr_array(there - there.multiply((before.weights > 0).astype(np.int64)))
+
+
+def _of_pairs(pairs: NDArray[Any], clients: int) -> sp.csr_array:
+    ones = np.ones(len(pairs), np.int64)
+    return sp.csr_array((ones, tuple(pairs.T)), shape=(clients, clients))
 
 
 def in_common(a: Graph, b: Graph) -> float:

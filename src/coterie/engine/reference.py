@@ -59,7 +59,7 @@ class Reference(Slow):
     def advance(self, rounds: int) -> int:
         """Run one round, whatever is asked for. Raises Diverged."""
         with self.precision():
-            if self.rule is not None and self.rule.due(self.t):
+            if self.rule is not None and self.rule.due(self.t) and self.trained:
                 self._learn()
             if self.t in self.rests:
                 pass
@@ -271,11 +271,21 @@ class Reference(Slow):
             self._bill_peers(up, gradients)
 
     def _bill_peers(self, up: dict[int, int], gradients: dict[int, int]) -> None:
+        """Over public copies, who was no neighbour in the round before gets a whole copy; before
+        the first round all know each other's.
+        """
         assert self.graph is not None
+        near = [{int(l) for l in self.graph.neighbours(k)[0]} for k in range(self.n)]
+        knew, whole = self.met or near, dict.fromkeys(up, 0)
+        if self.up[0].sender.kind.copies:
+            whole = {k: self.up[k].whole() for k in up}
+        else:
+            knew = near
+        size = lambda k, l: up[k] if l in knew[k] else whole[k]
         for k in up:
-            near = self.graph.neighbours(k)[0]
-            down = sum(up[int(l)] for l in near)
-            self.ledger.add(self.t, np.array([k]), up[k] * len(near), down, gradients[k])
+            sent, got = sum(size(k, l) for l in near[k]), sum(size(l, k) for l in near[k])
+            self.ledger.add(self.t, np.array([k]), sent, got, gradients[k])
+        self.met = near
 
     def _neighbourhood(self, messages: dict[int, PyTree]) -> dict[int, PyTree]:
         """The pool, by client: what it sent, what it sent last (where that counts), or a lie."""

@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 
 from coterie.adversary import Attack
 from coterie.channel import PLAIN, Channel
-from coterie.channel.codec import size_of
-from coterie.channel.link import HEADER
 from coterie.core import crew
 from coterie.core.errors import Diverged
 from coterie.core.ledger import BroadcastAccount, Ledger
@@ -31,6 +29,7 @@ from coterie.coupling.graph import Graph
 from coterie.coupling.learnt import GraphRule
 from coterie.data.federation import Federation
 from coterie.engine import budget, prepare
+from coterie.engine.accounts import accounts_of
 from coterie.engine.arguments import (
     as_attack,
     as_channel,
@@ -307,23 +306,13 @@ class Simulator:
             self.dirty[log.ids] = not self.pooled
             self.touched[log.ids] |= not self.pooled
             if self.kinship is not None:
-                self.kinship.moved[log.ids] = True
+                self.kinship.worked(self, log.ids)
             self.t += 1
 
     @cached_property
     def accounts(self) -> Accounts:
         """What bills need to know."""
-        link, graph = self.hub_state.link, self.graph
-        peers = graph is not None and not getattr(self.method, "hub_between", True)
-        return Accounts(
-            self.broadcasts,
-            0 if link == () else size_of((link.public.copy, link.public.shared)) + HEADER,
-            graph.degrees if graph is not None else None,
-            (graph.weights > 0).astype(np.int64) if graph is not None and peers else None,
-            self.cohort,
-            prepare.data_bytes(self.federation, self.training),
-            self.supply.edges,
-        )
+        return accounts_of(self)
 
     def forget_accounts(self) -> None:
         """The graph has changed."""

@@ -88,6 +88,20 @@ class Wire:
         """What would arrive now; nothing is sent."""
         return Sender(self.sender.kind, self.sender.channel, None, self.sender.link).send(out)[1]
 
+    def whole(self) -> int:
+        """Bytes of a whole copy for somebody who has heard nothing: it then is as far as the
+        receiver.
+        """
+        stranger = Receiver(self.receiver.kind, self.receiver.channel, self.receiver.like, ())
+        stranger.public = jax.tree.map(jnp.zeros_like, self.receiver.public)
+        wire = self.sender.resend()
+        stranger.receive(wire, Outgoing(None))
+        for a, b in zip(
+            jax.tree.leaves(stranger.public), jax.tree.leaves(self.receiver.public), strict=True
+        ):
+            assert np.asarray(a).tobytes() == np.asarray(b).tobytes(), "a whole copy differs"
+        return len(wire)
+
     def follow(self, copy: PyTree) -> None:
         """Both ends know where the message went since: so does their public copy."""
         if not self.sender.kind.copies:
@@ -153,6 +167,8 @@ class Slow:
         """Learnt graphs: what was heard last of each client."""
         self.trained: set[int] = set()
         """Who has trained since it sent a sketch."""
+        self.met: list[set[int]] = []
+        """Peers: everybody's neighbours in the last round in which they talked."""
 
     @contextlib.contextmanager
     def precision(self) -> Iterator[None]:

@@ -22,7 +22,8 @@ class Driver(Mending):
     """
 
     def run(self) -> None:
-        """Until the last round is done and the neighbours have what they need.
+        """Until the last round is done and the neighbours have what they need, or until neighbours
+        are to be looked for again.
 
         Raises GaveUp, InvalidInput or Diverged.
         """
@@ -49,12 +50,14 @@ class Driver(Mending):
         self._police(now)
         if peer.done:
             return self._linger(now)
+        if peer.t >= self.rounds:
+            return None
         if peer.goes_on:
             self._mend(now)
             if self.leap is not None:
                 return 0.2 if self.leap.pending else 0.0
             self._skip()
-            if peer.done:
+            if peer.t >= self.rounds:
                 return 0.0
         if not peer.begun or self.sent_round != peer.t:
             self._police(now, always=True)
@@ -67,7 +70,7 @@ class Driver(Mending):
         return self._wait(now, missing)
 
     def _speak(self) -> None:
-        t, wire = self.peer.begin()
+        t, _ = self.peer.begin()
         there = [
             name
             for name in self.peer.recipients
@@ -79,8 +82,9 @@ class Driver(Mending):
             )
         self._post()  # before it is sent: who asks meanwhile must not get it twice
         for name in there:
-            self.net.send(name, self.peer.position(name), wire)
-            self.carried["sent"] += len(wire)
+            letter = self.peer.letter(name, t)
+            self.net.send(name, self.peer.position(name), letter)
+            self.carried["sent"] += len(letter)
         self.sent_round, self.since = t, self.clock()
         for name in self.peer.recipients:
             self.sights[name].pause = ASK_AGAIN[0]

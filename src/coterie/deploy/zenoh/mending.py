@@ -112,7 +112,7 @@ class Mending(Talk):
         )
         if entry >= self.rounds or attempt > PROPOSALS:
             why = (
-                "the others are almost done"
+                "their rounds are almost done"
                 if entry >= self.rounds
                 else "no round could be agreed on"
             )

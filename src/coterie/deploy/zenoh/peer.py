@@ -11,14 +11,13 @@ from typing import Any
 
 from coterie.core.errors import InvalidInput
 from coterie.core.files import locked
-from coterie.deploy.finding import Finding
 from coterie.deploy.peer import Peer
 from coterie.deploy.peer_record import KEPT_ROUNDS
 from coterie.deploy.site import Site
 from coterie.deploy.zenoh.address import Address
 from coterie.deploy.zenoh.driver import Driver
 from coterie.deploy.zenoh.net import Net
-from coterie.deploy.zenoh.seeking import Seeker
+from coterie.deploy.zenoh.roaming import Roamer
 from coterie.deploy.zenoh.sight import GaveUp, listed
 
 __all__ = ["Driver", "GaveUp", "Passport", "address_of", "at_work", "run_peer"]
@@ -119,32 +118,16 @@ def run_seeking_peer(site: Site, say: Callable[[str], None]) -> Peer:
     with at_work(site.folder):
         passport = Passport.of(site, say)
         address, worker, plan = open_to_all(site, passport), site.worker(), site.plan
-        finding = Finding(plan, site.number, worker, site.folder, say=say)
-        with Net(address, worker.largest_up * (KEPT_ROUNDS + plan.rules.staleness + 1)) as net:
-            seeker = Seeker(
-                finding, net, say=say, refused=passport.refused, check_self=passport.check
-            )
-            if not finding.through:
-                say(f"{finding.kept.t} rounds done alone; looking for kin.")
-            seeker.run()
-            seeker.ready()
-            peer = Peer(
-                plan,
-                site.name,
-                site.number,
-                finding.neighbours,
-                worker,
-                site.folder,
-                found=finding.found,
+        most = worker.largest_up * (KEPT_ROUNDS + plan.rules.staleness + 1)
+        with Net(address, most) as net:
+            roamer = Roamer(
+                *(plan, site.number, worker, site.folder, net),
                 say=say,
+                refused=passport.refused,
+                check_self=passport.check,
             )
-            say(f"round {peer.t} of {plan.exchanges}, with {listed(peer.neighbours)}.")
-            driver = Driver(
-                peer, seeker, say=say, refused=passport.refused, check_self=passport.check
-            )
-            driver.run()
-            seeker.linger()
-            say(f"this process sent its neighbours {driver.carried.total()} bytes.")
+            peer = roamer.run()
+            say(f"this process sent its neighbours {roamer.carried} bytes.")
         say(f"done: {plan.exchanges} rounds, {peer.ledger.up} bytes up, {peer.ledger.down} down.")
         return peer
 

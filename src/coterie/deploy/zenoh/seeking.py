@@ -1,8 +1,8 @@
-"""Drives a peer that finds its kin among all participants of a plan, and answers those that still
-look for theirs when it has gone on to its rounds.
+"""Drives a peer that looks for its kin among all participants of a plan, and answers those that
+still look for theirs when it has gone on to its rounds.
 
-A `Seeker` stands between the network and what uses it later: questions and answers of the search
-are its own business, everything else is passed on.
+A `Seeker` stands between the network and what drives the rounds: questions and answers of the
+search are its own business, everything else is not.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from coterie.core.errors import InvalidInput
 from coterie.deploy.finding import Finding
 from coterie.deploy.messages import Rejected, read_json
 from coterie.deploy.zenoh.net import Answered, Asked, Event, Published, Seen, packed, unpacked
@@ -26,7 +27,7 @@ HELD = 8
 
 
 class Seeker:
-    """One peer that looks for its kin; afterwards a network like any other."""
+    """One peer that looks for its kin; for its rounds a network like any other."""
 
     def __init__(
         self,
@@ -42,13 +43,15 @@ class Seeker:
         self.rules, self.names = finding.plan.rules, finding.names
         self.numbers = {name: k for k, name in enumerate(self.names)}
         self.alive: set[str] = set()
-        self.steps: dict[int, int] = {}
-        """The step that others say they are in."""
+        self.places: dict[int, tuple[int, int, int]] = {}
+        """Where others say they are: search, step of it, round."""
         self.news: dict[int, float] = {}
         self.asking: dict[int, float] = {}
         self.ask_at: dict[int, float] = {}
         self.pause: dict[int, float] = {}
         self.gone: set[int] = set()
+        self.told: set[tuple[int, int]] = set()
+        """Who knows of which searches that this peer is through."""
         self.ended = float("inf")
         self._asked_around = float("-inf")
         self.since, self._announced, self._looked = clock(), float("-inf"), float("-inf")
@@ -64,19 +67,19 @@ class Seeker:
 
     # -- the search --------------------------------------------------------------------------------
 
-    def run(self) -> None:
-        """Until the kin are found. Raises GaveUp or InvalidInput."""
-        while (wait := self.step()) is not None:
-            for _ in range(64):
-                if (event := self.net.next(wait)) is None:
-                    break
-                self.handle(event)
-                wait = 0.0
+    def begin(self) -> None:
+        """A search begins."""
+        self.since = self.clock()
+        self.asking.clear()
+        self._rested()
 
-    def ready(self) -> None:
-        """The kin are found; what is known of the network is passed on to the rounds."""
-        self.say(f"its kin: {listed([n.name for n in self.finding.neighbours])}.")
-        self._held = [*(Seen(name, True) for name in sorted(self.alive)), *self._held]
+    def ready(self) -> list[Event]:
+        """The kin are found; what is known of the network, and what came for the rounds."""
+        found = self.finding.kin(self.finding.kept.look)
+        self.say(f"its kin: {listed([n.name for n in found])}.")
+        held, self._held = self._held, []
+        self._kept.clear()
+        return [*(Seen(name, True) for name in sorted(self.alive)), *held]
 
     def step(self) -> float | None:
         """Do what can be done now; how long to wait for events, or nothing when all is found."""
@@ -88,7 +91,7 @@ class Seeker:
             return 0.0
         if finding.through:
             return None
-        awaited = [k for k in finding.awaited if self.names[k] not in self.refused]
+        awaited = [k for k in finding.awaited if self._can_answer(k)]
         if not awaited:
             self._go_on()
             return 0.0
@@ -108,17 +111,36 @@ class Seeker:
                     " the same command goes on where it stopped."
                 )
         self._announce(now, awaited)
+        finding.show()
         return max(1e-3, min(left, self._ask(now, awaited)))
+
+    def _can_answer(self, k: int) -> bool:
+        """Whether somebody may still answer in this search. Raises InvalidInput where that can
+        only be because a folder was lost.
+        """
+        look = self.finding.kept.look
+        if self.places.get(k, (0,))[0] <= look + 1:
+            return self.names[k] not in self.refused
+        if self.rules.on_missing == "go-on":
+            return False
+        raise InvalidInput(
+            f"looking for kin: {self.names[k]} has done two searches more than this peer; with"
+            ' on_missing = "wait" that happens only when a peer\'s folder was lost or replaced:'
+            " restore it, or begin a new run."
+        )
 
     def _limit(self, k: int) -> float:
         """How long somebody may be silent. A federation begins together: the first step waits."""
-        if self.finding.step == 0:
+        if self.finding.stage == 0:
             return max(self.rules.give_up, self.rules.patience)
         return self.rules.patience * (2 if self.names[k] in self.alive else 1)
 
     def _go_on(self) -> None:
         self.finding.go_on(self.finding.awaited)
         self.since = self.clock()
+        self._rested()
+
+    def _rested(self) -> None:
         self.ask_at.clear()
         self.pause.clear()
 
@@ -144,7 +166,7 @@ class Seeker:
                 facts, frames = self.finding.question(k)
                 self.asking[k] = now
                 payload = packed(json.dumps({KIND: facts}), frames)
-                self.net.ask(self.names[k], (KIND, self.finding.step), payload, ANSWER_WITHIN)
+                self.net.ask(self.names[k], (KIND, self.finding.stage), payload, ANSWER_WITHIN)
                 self.pause[k] = min(max(least, 2 * self.pause.get(k, 0.0)), ASK_AGAIN[1])
                 self.ask_at[k] = now + self.pause[k]
             due.append(self.ask_at[k] - now)
@@ -162,17 +184,13 @@ class Seeker:
 
     # -- what comes --------------------------------------------------------------------------------
 
-    def handle(self, event: Event) -> None:
-        """While looking for kin."""
-        if self._mine(event):
-            return
-        if isinstance(event, Asked):
-            event.answer(None)  # of rounds, which have not begun here
-        elif isinstance(event, Published) and self._kept[event.name] < HELD:
+    def hold(self, event: Published) -> None:
+        """While looking for kin: a message of a round that has not begun here."""
+        if self._kept[event.name] < HELD:
             self._kept[event.name] += 1
             self._held.append(event)
 
-    def _mine(self, event: Event) -> bool:
+    def mine(self, event: Event) -> bool:
         """Deal with what belongs to the search, at any time."""
         name = event.name
         if name not in self.numbers or name in self.refused:
@@ -204,6 +222,8 @@ class Seeker:
             if facts is None:
                 raise Rejected("an answer says nothing.")
             self._note(k, facts)
+            if event.question[1] == self.finding.stage:
+                self._tell(k, self.finding.facts())
             if self.finding.hear(k, facts, frames, event.question[1]):
                 self.news[k] = self.clock()
         return True
@@ -216,6 +236,7 @@ class Seeker:
         try:
             told, given = self.finding.answer(k, facts, frames)
             self._note(k, facts)
+            self._tell(k, told)
             reply = packed(json.dumps({KIND: told}), given)
         finally:
             event.answer(reply)
@@ -224,8 +245,14 @@ class Seeker:
     def _note(self, k: int, facts: Mapping[str, Any]) -> None:
         """Where somebody says that it is."""
         self.finding.check(k, facts)
-        if facts["step"] > self.steps.get(k, -2):
-            self.steps[k], self.news[k] = facts["step"], self.clock()
+        place = facts["look"], facts["step"], facts["round"]
+        if place > self.places.get(k, (-1, -2, -1)):
+            self.places[k], self.news[k] = place, self.clock()
+
+    def _tell(self, k: int, told: Mapping[str, Any]) -> None:
+        """Somebody has heard this of this peer."""
+        if told["step"] > self.finding.verdict:
+            self.told.add((k, told["look"]))
 
     def _at_once(self, asked: Asked) -> bool:
         """Called by another thread: answer questions of the search that change nothing."""
@@ -233,12 +260,12 @@ class Seeker:
             facts, frames = _opened(asked.payload)
         except Rejected:
             return False
-        if facts is None:
-            return self.at_once(asked)
         k = self.numbers.get(asked.name)
         if k is None or asked.name in self.refused:
             asked.answer(None)
             return True
+        if facts is None:
+            return self.at_once(asked)
         try:
             self._note(k, facts)
         except Rejected:
@@ -247,9 +274,10 @@ class Seeker:
         if quiet is None:
             return False
         asked.answer(packed(json.dumps({KIND: quiet[0]}), quiet[1]))
+        self._tell(k, quiet[0])
         return True
 
-    # -- a network for the rounds that follow ------------------------------------------------------
+    # -- a network for the rounds ------------------------------------------------------------------
 
     def send(self, name: str, facts: Mapping[str, Any], payload: bytes) -> None:
         self.net.send(name, facts, payload)
@@ -258,21 +286,17 @@ class Seeker:
         self.net.ask(name, question, payload, timeout)
 
     def next(self, timeout: float) -> Event | None:
-        """The next event that does not belong to the search."""
-        if self._held:
-            return self._held.pop(0)
-        self._ask_around()
-        event = self.net.next(timeout)
-        return None if event is None or self._mine(event) else event
+        return self.net.next(timeout)
 
     def _needing(self) -> list[int]:
         """Those that may need an answer of this peer and have not said that they are through."""
         if self.finding.kept.settled:
             return []
-        behind = [k for k in self.finding.contacts if self.steps.get(k, -1) <= self.finding.verdict]
+        last = self.finding.kept.look, self.finding.verdict
+        behind = [k for k in self.finding.contacts if self.places.get(k, (0, -1))[:2] <= last]
         return [k for k in behind if self.names[k] not in self.refused]
 
-    def _ask_around(self) -> None:
+    def ask_around(self) -> None:
         """In the rounds: hear from time to time who is through, so that there is nothing to wait
         for in the end.
         """
@@ -284,23 +308,17 @@ class Seeker:
             if not needing:
                 self.finding.settle()
 
-    def linger(self) -> None:
-        """After the last round: stay until those that may need an answer of this peer have found
-        their kin too, for a bounded time.
-        """
-        self.ended = self.clock()
-        while (wait := self.stay()) is not None:
-            if (event := self.net.next(wait)) is not None:
-                self.handle(event)
-
     def stay(self) -> float | None:
-        """How long to wait before looking again whether somebody may need this peer; nothing when
-        nobody does.
+        """After the last round: how long to wait before looking again whether somebody may need an
+        answer of this peer to find its kin; nothing when nobody does. For a bounded time.
         """
         now, rules = self.clock(), self.rules
+        self.ended = min(self.ended, now)
         self._police(now)
-        waiting = []
-        for k in self._needing():
+        waiting, look = [], self.finding.kept.look
+        there = [k for k in self.finding.contacts if self.names[k] in self.alive - self.refused]
+        untold = [k for k in there if (k, look) not in self.told]  # it would wait for this peer
+        for k in sorted({*self._needing(), *untold}):
             name = self.names[k]
             if k in self.gone:
                 continue

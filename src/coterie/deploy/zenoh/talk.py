@@ -37,7 +37,8 @@ class Talk:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.peer, self.net, self.say, self.clock = peer, net, say, clock
-        self.rules, self.rounds = peer.plan.rules, peer.plan.exchanges
+        self.rules, self.rounds = peer.plan.rules, peer.until
+        self._farthest = peer.plan.exchanges + FARTHEST
         self.sights = {name: Sight() for name in peer.neighbours}
         self._refused, self._check_self = refused, check_self
         self.refused: frozenset[str] = frozenset()
@@ -113,7 +114,7 @@ class Talk:
         self.peer.check_position(name, position)
         for key in ("round", "oldest", "entry"):
             value = position.get(key)
-            if type(value) is not int or not -1 <= value <= self.rounds + FARTHEST:
+            if type(value) is not int or not -1 <= value <= self._farthest:
                 raise Rejected(f"{key} in a position is {str(value)[:40]!r}, which is not allowed.")
         if not isinstance(position.get("counts"), bool):
             raise Rejected("a position does not say whether the edge counts.")
@@ -201,7 +202,8 @@ class Talk:
         """Put up what may be sent to any neighbour at any time, while this thread works."""
         peer = self.peer
         positions = {name: peer.position(name) for name in self.sights if name not in self.refused}
-        self._board = (positions, dict(peer.outbox), dict(self._sent))
+        letters = {name: {r: peer.letter(name, r) for r in peer.outbox} for name in positions}
+        self._board = (positions, letters, dict(self._sent))
 
     def at_once(self, asked: Asked) -> bool:
         """Called by another thread: answer questions that change nothing.
@@ -210,10 +212,11 @@ class Talk:
         it is still on its way, and this answer comes after it. Who has the answer but not the
         message asks for it again.
         """
-        positions, outbox, sent = self._board
+        positions, letters, sent = self._board
         if asked.name not in positions:
             asked.answer(None)
             return True
+        outbox = letters[asked.name]
         try:
             text, _ = unpacked(asked.payload, 0)
             question = read_json(text)

@@ -80,7 +80,7 @@ class Accounts(NamedTuple):
 
     broadcasts: BroadcastAccount
     whole_copy: int
-    """Bytes that bring a client up to date that has received nothing for long."""
+    """Bytes that bring a client up to date that has received nothing, or nothing for long."""
     degrees: Any
     adjacency: Any
     members: Any
@@ -89,6 +89,10 @@ class Accounts(NamedTuple):
     """What each client's training data takes, in the precision of the run."""
     edges: Any = None
     """The edges that rounds draw, where they do not take all of them."""
+    joined: Any = None
+    """Peers over public copies: the edges over which this round sends whole copies, because their
+    ends were no neighbours before.
+    """
 
 
 class Bill(NamedTuple):

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from coterie.adversary.base import each
@@ -170,7 +171,12 @@ class Graph(Exchange):
             up, down = accounts.edges.bill(log.ids, t, up)
             return Bill(log.ids, up, down, log.gradients)
         # Without a hub all take part.
-        return Bill(log.ids, up * accounts.degrees, accounts.adjacency @ up, log.gradients)
+        sent, got = up * accounts.degrees, accounts.adjacency @ up
+        if accounts.joined is not None:  # who knows nothing of a neighbour yet gets it whole
+            new = np.asarray(accounts.joined.sum(1))
+            sent = sent + (accounts.whole_copy - up) * new
+            got = got + accounts.whole_copy * new - accounts.joined @ up
+        return Bill(log.ids, sent, got, log.gradients)
 
     def newcomer(
         self, now: Round, offer: Offer, client: Scalar, weights: Array, rounds: Scalar
