@@ -83,7 +83,6 @@ def cell(depth: int, name: str, devices: int | None) -> dict[str, Any]:
     training = coterie.Training(
         rounds=1000, cohort=COHORT, batch_size=4, store="file", eval_clients=SEEN, devices=devices
     )
-    graph = coterie.graph.ring(CLIENTS) if method == "fedu" else None
     found: dict[str, Any] = {"base": base}
     with tempfile.TemporaryDirectory() as folder:
         begun = time.perf_counter()
@@ -92,7 +91,6 @@ def cell(depth: int, name: str, devices: int | None) -> dict[str, Any]:
             fed,
             coterie.get_model("resnet", {"depth": depth}),
             training,
-            graph,
             folder=Path(folder),
             channel=channel,
         )
@@ -149,9 +147,9 @@ def table(found: dict[tuple[int, str], dict[str, Any]]) -> list[str]:
     lines = [
         f"`python bench/big.py`, {machine()}.",
         "",
-        "| ResNet | method | parameters, M | all states, MB | cohort, MB | P, MB | peak − base, MB |"
-        " × cohort | s a round | CPU s a round | up, kB | down, kB | first round, s | checkpoint, s"
-        " | evaluation, s | all, MB |",
+        "| ResNet | method | parameters, M | all states, MB | cohort, MB | P, MB | peak − base, MB"
+        " | × cohort | s a round | CPU s a round | up, kB | down, kB | first round, s |"
+        " checkpoint, s | evaluation, s | all, MB |",
         "|" + "---|" * 16,
     ]
     for (depth, name), c in found.items():

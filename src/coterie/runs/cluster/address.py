@@ -76,7 +76,7 @@ class Scheduler:
                     )
             given = {name: str(file) for name, file in files.items()}
             return Security(require_encryption=True, **given)
-        own = Security(require_encryption=True)
+        own: Any = Security(require_encryption=True)
         if own.tls_ca_file is None or own.tls_client_cert is None:
             raise InvalidInput(
                 f"--cluster is {self.given!r}, but there is no certificate for it; give a folder"

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from coterie import __version__
 from coterie.core import plugins
 from coterie.core.errors import CoterieError, InvalidInput
 from coterie.core.files import write_text
@@ -107,10 +108,10 @@ class OnCluster:
                 )
             if not seen["sees"]:
                 raise InvalidInput(hand.refused(f"the worker {address}", str(root))["text"])
-            if seen["version"] != hand.__version__:
+            if seen["version"] != __version__:
                 raise InvalidInput(
                     f"the worker {address} has coterie {seen['version']}, but must have"
-                    f" {hand.__version__} as the command."
+                    f" {__version__} as the command."
                 )
             if (threads := workers.get(address, {}).get("nthreads", 1)) > 1:
                 raise InvalidInput(
@@ -234,7 +235,7 @@ def shares(found: dict[str, dict[str, Any]]) -> dict[str, list[int]]:
     alike: dict[Any, list[str]] = {}
     for address, seen in sorted(found.items()):
         alike.setdefault((seen["host"], *seen["cores"]), []).append(address)
-    out = {}
+    out: dict[str, list[int]] = {}
     for (_, *cores), addresses in alike.items():
         each = dealt(cores, len(addresses)) if cores else [[] for _ in addresses]
         out |= dict(zip(addresses, each, strict=True))
