@@ -123,6 +123,11 @@ def test_bad_widths_are_refused(hidden: str) -> None:
         coterie.get_model("mlp", {"hidden": hidden})
 
 
+def test_another_depth_is_refused() -> None:
+    with pytest.raises(InvalidInput, match=r"resnet\.depth is 50, but must be 18 or 34"):
+        coterie.get_model("resnet", {"depth": 50})
+
+
 def test_bad_models_are_refused(ragged: Federation) -> None:
     with pytest.raises(InvalidInput, match="two functions"):
         Model(init=None, apply=lambda p, x: x)  # type: ignore[arg-type]

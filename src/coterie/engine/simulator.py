@@ -51,11 +51,7 @@ from coterie.engine.kinship import Kinship
 from coterie.engine.mesh import put, put_constants
 from coterie.engine.pace import pace_of, paced, ready
 from coterie.engine.roll import Absent, Roll
-from coterie.engine.rounds import (
-    blown_up,
-    compiled_block,
-    compiled_round,
-)
+from coterie.engine.rounds import blown_up, compiled_block, compiled_round
 from coterie.engine.setting import ClientState, Log, Round, Setting, State, Who
 from coterie.engine.snapshot import Saved, Snapshot, restore, saved
 from coterie.engine.store import DeviceStore, make_store

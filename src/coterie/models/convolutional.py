@@ -142,13 +142,16 @@ class SmallResNet(ModelSpec):
     )
     l2: float = option(0.0, "weight of (l2/2)‖w‖² in the loss", low=0)
 
+    def validate(self) -> None:
+        super().validate()
+        if self.depth not in STAGES:
+            raise InvalidInput(
+                f"resnet.depth is {self.depth}, but must be 18 or 34, or left out."
+            )
+
     def build(self, input_shape: tuple[int, ...], outputs: int) -> Model:
         shape = image_shape(self.name, input_shape)
         _too_small(self.name, shape, 8)
-        if self.depth not in STAGES:
-            raise InvalidInput(
-                f"model.depth is {self.depth}, but must be 18 or 34, or left out for the small one."
-            )
         residuals = residuals_of(self.depth)
         widest = max(wide for _, wide, _ in residuals.values())
 
