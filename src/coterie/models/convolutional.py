@@ -145,9 +145,7 @@ class SmallResNet(ModelSpec):
     def validate(self) -> None:
         super().validate()
         if self.depth not in STAGES:
-            raise InvalidInput(
-                f"resnet.depth is {self.depth}, but must be 18 or 34, or left out."
-            )
+            raise InvalidInput(f"resnet.depth is {self.depth}, but must be 18 or 34, or left out.")
 
     def build(self, input_shape: tuple[int, ...], outputs: int) -> Model:
         shape = image_shape(self.name, input_shape)
