@@ -7,6 +7,7 @@ import subprocess
 import sys
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -41,6 +42,14 @@ def test_small_rounds_stay_on_one_device(ragged: Federation) -> None:
 )
 def test_the_rule(clients: int, work: float, devices: int) -> None:
     assert mesh.devices_for(None, clients, work) == devices
+
+
+def test_several_processes_use_all_devices_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    assert mesh.devices_for(None, 10, 0.0) == jax.device_count()
+    assert mesh.devices_for(jax.device_count(), 10, 0.0) == jax.device_count()
+    with pytest.raises(coterie.InvalidInput, match=r"training\.devices is 1, but the 2 processes"):
+        mesh.devices_for(1, 10, 1e12)
 
 
 def test_the_global_model_stays_on_one_device(ragged: Federation) -> None:

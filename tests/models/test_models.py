@@ -26,6 +26,8 @@ from coterie import Federation, InvalidInput, Model
         ("lenet", {}, (3072,), 10, 62_006),
         ("resnet", {}, (28, 28), 10, 678_794),
         ("resnet", {}, (784,), 10, 678_794),
+        ("resnet", {"depth": 18}, (32, 32, 3), 10, 11_184_650),
+        ("resnet", {"depth": 34}, (32, 32, 3), 10, 21_296_522),
         ("cnn", {}, (28, 28, 1), 10, 1_663_370),
         ("mlp", {"hidden": "100"}, (561,), 6, 561 * 100 + 100 + 606),
         ("mlp", {"hidden": "20"}, (100,), 2, 100 * 20 + 20 + 42),
@@ -119,6 +121,11 @@ def test_inputs_that_are_no_images_or_too_small_are_refused(
 def test_bad_widths_are_refused(hidden: str) -> None:
     with pytest.raises(InvalidInput, match=r"mlp.hidden is"):
         coterie.get_model("mlp", {"hidden": hidden})
+
+
+def test_another_depth_is_refused() -> None:
+    with pytest.raises(InvalidInput, match=r"resnet\.depth is 50, but must be 18 or 34"):
+        coterie.get_model("resnet", {"depth": 50})
 
 
 def test_bad_models_are_refused(ragged: Federation) -> None:

@@ -104,6 +104,7 @@ def test_values_in_the_targets_own_units() -> None:
         ("lenet", (16, 16, 1), {}),
         pytest.param("cnn", (9, 8, 3), {}, marks=pytest.mark.slow),
         pytest.param("resnet", (12, 11, 3), {}, marks=pytest.mark.slow),
+        pytest.param("resnet", (12, 11, 3), {"depth": 18}, marks=pytest.mark.slow),
         pytest.param("resnet", (12, 11, 3), {"norm": "batch"}, marks=pytest.mark.slow),
         pytest.param("lenet", (784,), {}, marks=pytest.mark.slow),
     ],
@@ -113,7 +114,7 @@ def test_pictures(name: str, inputs: tuple[int, ...], options: dict[str, Any]) -
     rng = np.random.default_rng(1)
     shapes = spec.build(inputs, 4).predictor(inputs)
     parameters = jax.tree.map(lambda s: rng.uniform(-0.1, 0.2, s.shape).astype(np.float32), shapes)
-    if options:
+    if "norm" in options:
         parameters = parameters._replace(statistics=jax.tree.map(np.abs, parameters.statistics))
     model = Exported(spec, "classification", inputs, 4, parameters, labels=("a", "b", "c", "d"))
     x = np.random.default_rng(0).normal(size=(5, *inputs)).astype(np.float32)

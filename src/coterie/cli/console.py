@@ -5,10 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+
+from coterie.core.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from coterie.runs.cluster.address import Scheduler
 
 out = Console(width=None if sys.stdout.isatty() else 160)
 err = Console(stderr=True)
@@ -42,6 +47,31 @@ Jobs = Annotated[
         help="Runs at a time, each in a process of its own with its share of the cores.",
     ),
 ]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        help="Give each run to a worker of this Dask cluster: its scheduler's address"
+        " (tls://host:port, or tcp:// on this machine) or file (.json).",
+    ),
+]
+ClusterKeys = Annotated[
+    Path | None,
+    typer.Option(
+        "--cluster-keys",
+        help="A folder of `coterie keys issue` with the certificate for tls:// (else Dask's own"
+        " settings).",
+    ),
+]
+Insecure = Annotated[
+    bool,
+    typer.Option(
+        "--insecure",
+        help="Talk to a cluster on other machines without encryption; whoever reaches it can run"
+        " code.",
+        show_default=False,
+    ),
+]
 DropModels = Annotated[
     bool,
     typer.Option(
@@ -73,3 +103,24 @@ def load_plugins(files: Sequence[Path] | None) -> None:
     from coterie.core import plugins
 
     plugins.load(files or (), say)
+
+
+def cluster_of(
+    cluster: str | None, keys: Path | None, insecure: bool, jobs: int
+) -> Scheduler | None:
+    """The cluster that is asked for, if any, and if it may be used."""
+    if cluster is None:
+        for name, given in (("--cluster-keys", keys is not None), ("--insecure", insecure)):
+            if given:
+                raise InvalidInput(f"{name} is given, but it is for --cluster, which is not.")
+        return None
+    if jobs != 1:
+        raise InvalidInput(
+            f"--jobs is {jobs} and --cluster is {cluster!r}, but --jobs is for this machine and a"
+            " cluster has one run per worker; give one of them."
+        )
+    from coterie.runs.cluster.address import Scheduler
+
+    chosen = Scheduler(cluster, keys, insecure)
+    _ = chosen.address, chosen.security()  # refuses before anything is read or written
+    return chosen

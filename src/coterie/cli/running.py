@@ -9,13 +9,20 @@ import typer
 
 from coterie.cli.console import DataDir, Force, Import, Set, load_plugins, out, say
 
-Processes = Annotated[
-    int, typer.Option(help="Processes that do the run together; each is told which one it is.")
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", "-o", help="The run's folder (default: runs/<name of the file>)."),
 ]
+Processes = Annotated[int, typer.Option(help="Processes that do the run together.")]
 Process = Annotated[int, typer.Option(help="Which of the --processes this is, from 0.")]
 Coordinator = Annotated[
     str, typer.Option(help="host:port where process 0 listens for the others (trusted network).")
 ]
+HERE = "127.0.0.1:9370"
+
+
+def _place(experiment: Path, folder: Path | None) -> Path:
+    return folder or Path("runs") / experiment.stem
 
 
 def _join(processes: int, process: int, coordinator: str) -> bool:
@@ -35,17 +42,14 @@ def run(
             help=r"A TOML file with \[data], \[model], \[training], \[method] (and \[graph])."
         ),
     ],
-    folder: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="The run's folder (default: runs/<name of the file>)."),
-    ] = None,
+    folder: Out = None,
     data_dir: DataDir = None,
     settings: Set = None,
     imports: Import = None,
     force: Force = False,
     processes: Processes = 1,
     process: Process = 0,
-    coordinator: Coordinator = "127.0.0.1:9370",
+    coordinator: Coordinator = HERE,
 ) -> None:
     """Run one method into a folder that can be killed, resumed and exported from.
 
@@ -64,7 +68,7 @@ def run(
     title = chosen.method.title
     if warning := warn_without_test(chosen.federation()):
         say(warning)
-    place = folder or Path("runs") / experiment.stem
+    place = _place(experiment, folder)
     if not first:
         runs.start(chosen, place, force=force, say=lambda sentence: None)
         return
@@ -80,7 +84,7 @@ def resume(
     imports: Import = None,
     processes: Processes = 1,
     process: Process = 0,
-    coordinator: Coordinator = "127.0.0.1:9370",
+    coordinator: Coordinator = HERE,
 ) -> None:
     """Go on with a run; it ends bit for bit as if it had never been disturbed.
 
@@ -103,11 +107,8 @@ def launch(
     experiment: Annotated[
         Path, typer.Argument(help="An experiment as for `coterie run`, or the folder of a run.")
     ],
-    processes: Annotated[int, typer.Option(help="How many processes on this machine.")] = 2,
-    folder: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="The run's folder (default: runs/<name of the file>)."),
-    ] = None,
+    processes: Processes = 2,
+    folder: Out = None,
     data_dir: DataDir = None,
     settings: Set = None,
     imports: Import = None,
@@ -123,7 +124,7 @@ def launch(
     if experiment.is_dir():
         command, place = ["resume", str(experiment), *given], experiment
     else:
-        place = folder or Path("runs") / experiment.stem
+        place = _place(experiment, folder)
         command = ["run", str(experiment), "--out", str(place), *given]
         command += [text for value in settings or [] for text in ("--set", value)]
         command += ["--data-dir", str(data_dir)] if data_dir else []

@@ -9,12 +9,16 @@ from typing import Annotated, Any
 import typer
 
 from coterie.cli.console import (
+    Cluster,
+    ClusterKeys,
     DataDir,
     DropModels,
     Force,
     Import,
+    Insecure,
     Jobs,
     Set,
+    cluster_of,
     load_plugins,
     out,
     say,
@@ -54,6 +58,7 @@ def _compare(
     budgets: list[str] | None = None,
     fair: bool = False,
     jobs: int = 1,
+    cluster: Any = None,
     drop_models: bool = False,
     minutes: float | None = None,
 ) -> None:
@@ -69,7 +74,7 @@ def _compare(
     paid = [parse_bytes(text) for text in budgets or []]
     targets = scores or []
     with bars(out) as begin:
-        doing = Doing(force, begin, say, jobs, not drop_models)
+        doing = Doing(force, begin, say, jobs, not drop_models, cluster)
         if minutes is None:
             check_wishes(experiment, targets, paid)
             comparison = train_all(experiment, folder, doing)
@@ -167,6 +172,9 @@ def compare(
     settings: Set = None,
     imports: Import = None,
     jobs: Jobs = 1,
+    cluster: Cluster = None,
+    cluster_keys: ClusterKeys = None,
+    insecure: Insecure = False,
     drop_models: DropModels = False,
     force: Force = False,
 ) -> None:
@@ -180,6 +188,7 @@ def compare(
 
     coterie compare -d digits -m fedu -m lp-proj-2 --to 0.95 --budget 100kB --fairness
     """
+    where = cluster_of(cluster, cluster_keys, insecure, jobs)
     load_plugins(imports)
     from coterie.runs.settings import Asked, compared_experiment
 
@@ -204,6 +213,7 @@ def compare(
         budgets=budgets,
         fair=fair,
         jobs=jobs,
+        cluster=where,
         drop_models=drop_models,
         minutes=(2.0 if minutes is None else minutes) if asked.own else None,
     )
@@ -241,6 +251,9 @@ def attack(
     settings: Set = None,
     imports: Import = None,
     jobs: Jobs = 1,
+    cluster: Cluster = None,
+    cluster_keys: ClusterKeys = None,
+    insecure: Insecure = False,
     drop_models: DropModels = False,
     force: Force = False,
 ) -> None:
@@ -252,6 +265,7 @@ def attack(
 
     Example: coterie attack experiment.toml -a sign-flip -a alie -f 0.1 -f 0.3 --seed 0 --seed 1
     """
+    where = cluster_of(cluster, cluster_keys, insecure, jobs)
     load_plugins(imports)
     from coterie.cli.progress import bars
     from coterie.report.attacked import attack_tables
@@ -272,6 +286,7 @@ def attack(
             begin=begin,
             say=say,
             jobs=jobs,
+            cluster=where,
             keep_models=not drop_models,
         )
     for table in attack_tables(grid):

@@ -151,17 +151,22 @@ class Blocks(Projection):
             return jnp.concatenate(
                 [jnp.pad(flat[a:b], (0, width - (b - a))) for a, b in ranges]
             ).reshape(-1, width)
-        slots = np.arange(width)
-        index = np.minimum(np.asarray(bounds[:-1])[:, None] + slots, bounds[-1] - 1)
-        return jnp.where(slots < np.diff(bounds)[:, None], flat[index], 0)
+        # No table of places: of a large model it would be as large as the model.
+        longer = jnp.pad(flat, (0, width))
+        begins = jnp.asarray(np.asarray(bounds[:-1], np.int32))
+        taken = jax.vmap(lambda a: lax.dynamic_slice_in_dim(longer, a, width))(begins)
+        return jnp.where(np.arange(width) < np.diff(bounds)[:, None], taken, 0)
 
     @staticmethod
     def _scatter(blocks: Any, bounds: tuple[int, ...]) -> Any:
         """The inverse of `_gather`."""
         if len(bounds) - 1 <= UNROLLED:
             return jnp.concatenate([blocks[i, :count] for i, count in enumerate(np.diff(bounds))])
-        real = np.arange(blocks.shape[1]) < np.diff(bounds)[:, None]
-        return blocks.reshape(-1)[np.flatnonzero(real.reshape(-1))]
+        begins = jnp.asarray(np.asarray(bounds[:-1], np.int32))
+        # What pads a block is overwritten by the next one.
+        lay = lambda i, out: lax.dynamic_update_slice_in_dim(out, blocks[i], begins[i], 0)
+        room = jnp.zeros(bounds[-1] + blocks.shape[1], blocks.dtype)
+        return lax.fori_loop(0, len(begins), lay, room)[: bounds[-1]]
 
     @staticmethod
     def draw(key: Any, i: Any, rows: Any, columns: Any, height: int, width: int, dtype: Any) -> Any:

@@ -221,21 +221,27 @@ def evaluate(now: Round, hub: HubState, store: Store, held: Any, how: Looked) ->
         if how.clients is not None:
             size = np.where(np.isin(np.arange(n), how.clients), size, 0)
         look = looking(now, hub, store, held, how.supply)
-        found = host_scores(metric, look, held.y, size.astype(np.int64), views, at_once=how.at_once)
+        width = store.fitting(how.at_once)
+        found = host_scores(metric, look, held.y, size.astype(np.int64), views, at_once=width)
         return Scores(*found)
     spec = dataclasses.replace(now.spec, learner=scored_by(now.spec.learner, metric))
     who = np.arange(n) if how.clients is None else how.clients
     order = who[np.argsort(size[who], kind="stable")]
-    width = min(how.at_once, len(who))
+    width = min(store.fitting(how.at_once), len(who))
     loss, score = np.full((views, n), np.nan), np.full((views, n), np.nan)
-    pending = []
+
+    def note(ids: NDArray[Any], found: tuple[Any, Any]) -> None:
+        loss[:, ids], score[:, ids] = (np.asarray(a).T[:, : len(ids)] for a in found)
+
+    before = None
     for begin in range(0, len(who), width):
         ids = order[begin : begin + width]
         some = np.resize(ids, width)
         rows, setting = store.gather(some), how.supply.setting(now.setting, some)
         chunk = compiled_chunk(spec, setting, hub, held.of(some), (some, rows), now.t)
-        pending.append((ids, chunk))
-    for ids, (losses, scores) in pending:
-        loss[:, ids] = np.asarray(losses).T[:, : len(ids)]
-        score[:, ids] = np.asarray(scores).T[:, : len(ids)]
+        if before is not None:  # one is computed while the next is gathered, and no more
+            note(*before)
+        before = ids, chunk
+    if before is not None:
+        note(*before)
     return Scores(loss, score)

@@ -30,6 +30,8 @@ WORK = 1.2e7
 """Floating-point operations of a round below which one device is as quick as several
 (`bench/devices.py` measures it).
 """
+LARGE = 1 << 16
+"""Numbers of an array that is worth sharing between the devices of a CPU."""
 ALIGNED = 64
 """Bytes at which an array must begin for a CPU device to take it as it is."""
 
@@ -61,8 +63,14 @@ def devices_for(asked: int | None, clients: int, work: float) -> int:
     """How many devices to spread the clients of a round over, whose local work takes about so many
     operations: as many as asked for, or as many as pay. Several processes use all they have.
     """
-    there = jax.device_count()
-    if jax.process_count() > 1:
+    there, processes = jax.device_count(), jax.process_count()
+    if processes > 1:
+        if asked not in (None, there):
+            raise InvalidInput(
+                f"training.devices is {asked}, but the {processes} processes of this run use all"
+                f" {there} devices that they have; leave it out, or set JAX_NUM_CPU_DEVICES, the"
+                " devices of each process."
+            )
         return there
     if asked is not None:
         if asked > there:
@@ -173,6 +181,20 @@ def put(mesh: Mesh | None, tree: PyTree) -> PyTree:
     if mesh is None:
         return tree
     return jax.device_put(tree, NamedSharding(mesh, EVERYWHERE))
+
+
+def put_constants(mesh: Mesh | None, tree: PyTree) -> PyTree:
+    """Arrays that nobody will change, on every device: all devices of a CPU read the same memory,
+    which a large projection would take several times otherwise.
+    """
+    if mesh is None:
+        return tree
+
+    def one(leaf: Any) -> Any:
+        large = isinstance(leaf, jax.Array) and leaf.size >= LARGE
+        return put_data(mesh, np.asarray(leaf)) if large else put(mesh, leaf)
+
+    return jax.tree.map(one, tree)
 
 
 def put_clients(mesh: Mesh | None, tree: PyTree) -> PyTree:

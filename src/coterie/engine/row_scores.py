@@ -69,7 +69,8 @@ def row_scores(simulator: Simulator) -> RowScores | None:
     unseen = sim.malicious if sim.seen is None else sim.malicious | ~sim.seen
     size = np.where(unseen, 0, np.asarray(held.size, np.int64))
     views: tuple[str, ...] = sim.method.model_views
-    width = max(1, min(sim.training.eval_at_once, len(Tiles.of(size).client)))
+    most = sim.store.fitting(sim.training.eval_at_once)
+    width = max(1, min(most, len(Tiles.of(size).client)))
     learner = scored_by(sim.spec.learner, metric)
     spec = dataclasses.replace(sim.spec, learner=learner)
 

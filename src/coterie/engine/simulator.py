@@ -47,14 +47,10 @@ from coterie.engine.evaluate import Looked, Scores, evaluate
 from coterie.engine.exchange import exchange_of
 from coterie.engine.exchange.base import Accounts
 from coterie.engine.kinship import Kinship
-from coterie.engine.mesh import put
+from coterie.engine.mesh import put, put_constants
 from coterie.engine.pace import pace_of, paced, ready
 from coterie.engine.roll import Absent, Roll
-from coterie.engine.rounds import (
-    blown_up,
-    compiled_block,
-    compiled_round,
-)
+from coterie.engine.rounds import blown_up, compiled_block, compiled_round
 from coterie.engine.setting import ClientState, Log, Round, Setting, State, Who
 from coterie.engine.snapshot import Saved, Snapshot, restore, saved
 from coterie.engine.store import DeviceStore, make_store
@@ -152,7 +148,7 @@ class Simulator:
         self.template = first.map(lambda leaf: leaf.astype(dtype))
         method = asked.bind(self.template, role_key(self.seed, Role.PROJECTION), fed.shape)
         mesh = self.there.mesh
-        method = put(mesh, paced(prepare.tied(method, self.graph, dtype), self.pace))
+        method = put_constants(mesh, paced(prepare.tied(method, self.graph, dtype), self.pace))
         self.spec = prepare.spec_of(method, self.model, fed, options, cohort, mesh=mesh)
         self.malicious = prepare.malicious(self.attack, fed, self.seed)
         l2 = jnp.asarray(self.model.l2, dtype)
@@ -285,6 +281,7 @@ class Simulator:
             state, log = compiled_round(self.spec, setting, before, who, self.t)
             log = log._replace(unsent=unsent)
         self.hub_state = state.hub
+        del before, rows, others  # states may be large
         if not self.pooled:
             trained, rows, log = once(who, state.rows, log)
             self.store.scatter(trained, rows)

@@ -25,6 +25,9 @@ from coterie.core import crew, pages
 from coterie.core.errors import InvalidInput
 from coterie.engine.mesh import fetched, put_clients, take
 
+ROOM = 1 << 28
+"""Bytes of clients' states that evaluations and checkpoints have at hand at once, or one state."""
+
 
 class RowFormat:
     """How a client's state (a pytree) is laid out as bytes."""
@@ -83,6 +86,15 @@ class Store(abc.ABC):
     @abc.abstractmethod
     def scatter(self, ids: NDArray[Any], rows: Any) -> None:
         """Put their states back."""
+
+    def fitting(self, clients: int) -> int:
+        """How many states to have at hand at once: so many, or as many as take ROOM."""
+        return max(1, min(clients, ROOM // max(1, self.format.bytes)))
+
+    def parts(self, ids: NDArray[Any]) -> list[NDArray[Any]]:
+        """Clients in parts whose states take ROOM each; at least one part."""
+        each = self.fitting(len(ids))
+        return [ids[i : i + each] for i in range(0, max(1, len(ids)), each)]
 
     def prefetch(self, ids: NDArray[Any]) -> None:  # noqa: B027 - most have nothing to do
         """The states of these clients will be asked for next."""

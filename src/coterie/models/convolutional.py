@@ -97,10 +97,32 @@ class LeNet(ModelSpec):
         return Model(init, apply, class_major=True, l2=self.l2, name=self.name)
 
 
+STAGES = {None: (2, 2), 18: (2, 2, 2, 2), 34: (3, 4, 6, 3)}
+"""Residuals in each stage, by depth; the first stage has 64 channels, each other twice as many as
+the one before.
+"""
+
+
+def residuals_of(depth: int | None) -> dict[str, tuple[int, int, int]]:
+    """Channels in and out and stride of every residual, by name.
+
+    >>> residuals_of(None)
+    {'1a': (64, 64, 1), '1b': (64, 64, 1), '2a': (64, 128, 2), '2b': (128, 128, 1)}
+    """
+    out, channels = {}, 64
+    for stage, count in enumerate(STAGES[depth]):
+        wide = 64 << stage
+        for i in range(count):
+            out[f"{stage + 1}{'abcdef'[i]}"] = (channels, wide, 2 if stage and not i else 1)
+            channels = wide
+    return out
+
+
 @model_spec("resnet")
 class SmallResNet(ModelSpec):
     """The small ResNet of the lp-proj paper (App. C): 7×7 convolution with 64 channels, two blocks
-    of two residuals (64, 128), average.
+    of two residuals (64, 128), average. `depth` 18 and 34 are those of He et al., with 512 channels
+    at the end.
 
     The paper normalises by batch; its statistics are state outside the parameters. Group
     normalisation has the same number of parameters (678,794 in all for 28×28×1 and 10 classes) and
@@ -114,12 +136,22 @@ class SmallResNet(ModelSpec):
         " ones that are sent like parameters; nothing: by group",
         choices=KINDS,
     )
+    depth: int | None = option(
+        None,
+        "layers: 18 (11 million parameters) or 34 (21 million); nothing: the paper's small one",
+    )
     l2: float = option(0.0, "weight of (l2/2)‖w‖² in the loss", low=0)
+
+    def validate(self) -> None:
+        super().validate()
+        if self.depth not in STAGES:
+            raise InvalidInput(f"resnet.depth is {self.depth}, but must be 18 or 34, or left out.")
 
     def build(self, input_shape: tuple[int, ...], outputs: int) -> Model:
         shape = image_shape(self.name, input_shape)
         _too_small(self.name, shape, 8)
-        residuals = {"1a": (64, 64, 1), "1b": (64, 64, 1), "2a": (64, 128, 2), "2b": (128, 128, 1)}
+        residuals = residuals_of(self.depth)
+        widest = max(wide for _, wide, _ in residuals.values())
 
         def init(key: Any) -> dict[str, Any]:
             k = iter(jax.random.split(key, 2 + 3 * len(residuals)))
@@ -133,7 +165,7 @@ class SmallResNet(ModelSpec):
                 }
                 if a != b or stride != 1:
                     p[name]["shortcut"] = conv_init(next(k), a, b, 1)
-            p["out"] = dense_init(next(k), 128, outputs)
+            p["out"] = dense_init(next(k), widest, outputs)
             return p
 
         def forward(p: dict[str, Any], x: Any, norm: Norm) -> Any:

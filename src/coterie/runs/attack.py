@@ -23,6 +23,7 @@ from coterie.engine.exchange import exchange_of
 from coterie.report.attacked import Cell, Grid, attack_markdown, attack_page
 from coterie.report.counted import which_round
 from coterie.runs import run as runs
+from coterie.runs.cluster.address import Scheduler
 from coterie.runs.compare import slugs, with_locals
 from coterie.runs.experiment import Experiment
 from coterie.runs.grid import Begin, Planned, run_all
@@ -68,6 +69,7 @@ def attack_into(
     begin: Begin | None = None,
     say: runs.Say = print,
     jobs: int = 1,
+    cluster: Scheduler | None = None,
     keep_models: bool = True,
 ) -> Grid:
     """Run the grid into a folder: a run per method, attack, fraction and seed (one without attack
@@ -124,6 +126,7 @@ def attack_into(
         run_all(
             cells_to_run,
             jobs=jobs,
+            cluster=cluster,
             keep_models=keep_models,
             begin=begin,
             say=lambda sentence: None,

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file
 
 from coterie.core.errors import InvalidInput
@@ -40,6 +40,31 @@ DAMAGED = (ValueError, KeyError, TypeError, AttributeError, SafetensorError)
 
 def _folder(run: Path) -> Path:
     return run / "checkpoints"
+
+
+class RowFiles(Sequence[tuple[np.ndarray, np.ndarray]]):
+    """Clients and their states as bytes, a part of a checkpoint each; read when they are asked
+    for, so that one part at a time is in memory.
+    """
+
+    def __init__(self, files: list[Path]) -> None:
+        self.files = files
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, i: Any) -> Any:
+        if isinstance(i, slice):
+            return RowFiles(self.files[i])
+        part = load_file(self.files[i])
+        return part["ids"], part["rows"]
+
+    def ids(self) -> list[np.ndarray]:
+        found = []
+        for path in self.files:
+            with safe_open(path, "numpy") as file:
+                found.append(file.get_tensor("ids"))
+        return found
 
 
 class Checkpoints:
@@ -69,13 +94,13 @@ class Checkpoints:
         self.touched[changed] = True
         if self.chain and self.chain_rows + len(changed) > ANEW * self.touched.sum():
             self.chain, self.chain_rows, changed = [], 0, np.flatnonzero(self.touched)
-        saved = simulator.state(changed)
-        t, ((ids, packed),) = saved.t, saved.rows
-        rows = f"{t:08d}.rows.safetensors"
-        self.chain = [
-            *self.chain,
-            save_arrays(self.folder / rows, {"ids": ids, "rows": packed}),
-        ]
+        for i, part in enumerate(simulator.store.parts(changed)):
+            saved = simulator.state(part)
+            t, ((ids, packed),) = saved.t, saved.rows
+            rows = f"{t:08d}.rows{f'-{i}' if i else ''}.safetensors"
+            entry = save_arrays(self.folder / rows, {"ids": ids, "rows": packed})
+            self.chain = [*self.chain, entry]
+            del packed
         self.chain_rows += len(changed)
         hub_file = f"{t:08d}.hub.safetensors"
         manifest = {
@@ -111,14 +136,14 @@ class Checkpoints:
         """
         for path in sorted(self.folder.glob("*.json"), reverse=True):
             try:
-                manifest, arrays = self._verify(path)
+                manifest, hub = self._verify(path)
             except (OSError, *DAMAGED) as error:
                 why = str(error) or type(error).__name__
                 say(f"checkpoint {path.name} is damaged ({why}); falling back to the one before.")
                 continue
             if manifest["fingerprint"] != self.fingerprint:
                 self._refuse_changed(manifest["config"])
-            self._load(simulator, manifest, arrays)
+            self._load(simulator, manifest, hub)
             return True
         return False
 
@@ -140,36 +165,36 @@ class Checkpoints:
                 " start a new run."
             )
 
-    def _verify(self, path: Path) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]]:
+    def _verify(self, path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """The manifest and the hub's arrays."""
         manifest = json.loads(path.read_text())
-        arrays = {}
         missing = {"round", "fingerprint", "config", "rows", "hub", "totals"} - set(manifest)
         if missing:
             raise ValueError(f"it lacks {', '.join(sorted(missing))}")
         for name, expected in files_of(manifest):
             if digest(self.folder / name) != expected:
                 raise ValueError(f"{name} does not have the checksum that was noted")
-            if ".best-" not in name:  # read at the end, if at all
-                arrays[name] = load_file(self.folder / name)
-        return manifest, arrays
+        self._rows(manifest).ids()  # refuses what is no such file
+        return manifest, load_file(self.folder / manifest["hub"][0])
+
+    def _rows(self, manifest: dict[str, Any]) -> RowFiles:
+        return RowFiles([self.folder / name for name, _ in manifest["rows"]])
 
     def _load(
         self,
         simulator: Simulator,
         manifest: dict[str, Any],
-        arrays: dict[str, dict[str, np.ndarray]],
+        hub: dict[str, np.ndarray],
     ) -> None:
-        parts = [arrays[name] for name, _ in manifest["rows"]]
-        rows = [(part["ids"], part["rows"]) for part in parts]
-        hub = arrays[manifest["hub"][0]]
+        rows = self._rows(manifest)
         simulator.restore(Saved(manifest["round"], hub, manifest["totals"], rows))
         if "keeper" in manifest:
             self.keeper.carry_on(manifest["keeper"])
             self.best.held, self.best.noted = None, manifest["keeper"]["files"]
         self.touched = np.zeros(simulator.spec.clients, bool)
-        for ids, _ in rows:
+        for ids in rows.ids():
             self.touched[ids] = True
-        self.chain_rows += sum(len(ids) for ids, _ in rows)
+            self.chain_rows += len(ids)
         self.chain = [(a, b) for a, b in manifest["rows"]]
         for path in self.folder.glob(
             "*.json"

@@ -40,6 +40,7 @@ from coterie.report.page import page
 from coterie.report.sites import sites_csv, sites_sheet
 from coterie.report.tables import markdown
 from coterie.runs import run as runs
+from coterie.runs.cluster.address import Scheduler
 from coterie.runs.contender import Contender
 from coterie.runs.experiment import PROTOCOLS, Experiment
 from coterie.runs.grid import Begin, Planned, run_all
@@ -237,6 +238,7 @@ def compare_into(
     targets: Sequence[float] = (),
     budgets: Sequence[float] = (),
     jobs: int = 1,
+    cluster: Scheduler | None = None,
     keep_models: bool = True,
 ) -> Comparison:
     """Compare into a folder: one run folder per method and seed, report.html, table.md, sites.csv,
@@ -244,14 +246,14 @@ def compare_into(
 
     Runs that are already finished there with the same config are taken as they are, unfinished ones
     are resumed: the command can be killed and repeated. `targets` are values of the
-    metric. `jobs` runs are done at a time. Without `keep_models`, a run's models are deleted once
-    it has ended; scores, curves and bytes stay.
+    metric. `jobs` runs are done at a time, or as many as a `cluster` has workers. Without
+    `keep_models`, a run's models are deleted once it has ended; scores, curves and bytes stay.
     """
     check_wishes(experiment, targets, budgets)
     comparison = train_all(
         experiment,
         folder,
-        Doing(force=force, begin=begin, say=say, jobs=jobs, keep_models=keep_models),
+        Doing(force, begin, say, jobs, keep_models, cluster),
     )
     write_report(comparison, experiment, folder, targets, budgets)
     return comparison
@@ -265,6 +267,7 @@ class Doing(NamedTuple):
     say: runs.Say = print
     jobs: int = 1
     keep_models: bool = True
+    cluster: Scheduler | None = None
 
 
 def check_wishes(
@@ -350,6 +353,7 @@ def train_all(
     outcomes = run_all(
         paired.plan,
         jobs=doing.jobs,
+        cluster=doing.cluster,
         keep_models=doing.keep_models,
         begin=doing.begin,
         say=doing.say,

@@ -1,5 +1,5 @@
 """The runs of one command: one after the other, or several at a time, each in a process of its own
-(`worker`).
+(`worker`), on this machine or on the workers of a cluster (`cluster`).
 
 A run of many small models keeps few cores busy, since XLA shares out single products, which are
 small. Runs do not depend on each other, so a grid is done faster by one process per core. A run's
@@ -31,6 +31,7 @@ from coterie.report.outcome import Outcome
 from coterie.report.units import bytes_text
 from coterie.runs import inputs
 from coterie.runs import run as runs
+from coterie.runs.cluster.address import Scheduler
 from coterie.runs.experiment import Experiment
 from coterie.runs.outcomes import read_outcome
 from coterie.runs.warm import Warming
@@ -106,6 +107,14 @@ class Planned:
         elif inputs.changed(self.folder, self.single):
             runs.discard(self.folder)
 
+    def refuse_other_inputs(self) -> None:
+        """Refuse a run of another machine that read other data or files than there are here."""
+        if what := inputs.changed(self.folder, self.single):
+            raise InvalidInput(
+                f"{what} that {self.label!r} was made from on the cluster is not that of this"
+                " machine; give all machines the same, and run all anew with --force."
+            )
+
     def outcome(self) -> Outcome:
         with reading_tables(self.folder, "delete that folder and repeat the command"):
             return read_outcome(self.folder, self.single)
@@ -147,12 +156,14 @@ def run_all(
     plan: Sequence[Planned],
     *,
     jobs: int = 1,
+    cluster: Scheduler | None = None,
     keep_models: bool = True,
     begin: Begin | None = None,
     say: runs.Say = print,
     force: bool = False,
 ) -> list[Outcome]:
-    """Do all runs, `jobs` at a time, and give their outcomes in the order of the plan.
+    """Do all runs, `jobs` at a time or on a `cluster`, and give their outcomes in the order of the
+    plan.
 
     Those that were made from data or files that have changed since are refused, or with `force`
     done anew.
@@ -172,15 +183,14 @@ def run_all(
         for planned in plan:
             if planned.ended:
                 runs.drop_models(planned.folder)
+    board = begin if isinstance(begin, Board) else None
+    if cluster is not None and todo:
+        from coterie.runs.cluster.drive import OnCluster
+
+        OnCluster(cluster, todo, len(plan), board, say, keep_models).work()
+        return [planned.outcome() for planned in plan]
     if jobs > 1 and len(todo) > 1:
-        Workers(
-            min(jobs, len(todo)),
-            todo,
-            len(plan),
-            begin if isinstance(begin, Board) else None,
-            say,
-            keep_models,
-        ).work()
+        Workers(min(jobs, len(todo)), todo, len(plan), board, say, keep_models).work()
         return [planned.outcome() for planned in plan]
     outcomes, warming = [], Warming(todo)
     try:
@@ -333,5 +343,9 @@ def _shares_of_cores(jobs: int) -> list[list[int]]:
     """The cores that this process may use, dealt out; empty where the system does not tell."""
     if not hasattr(os, "sched_getaffinity"):
         return [[] for _ in range(jobs)]
-    cores = sorted(os.sched_getaffinity(0))
+    return dealt(sorted(os.sched_getaffinity(0)), jobs)
+
+
+def dealt(cores: list[int], jobs: int) -> list[list[int]]:
+    """Cores shared out; where there are too few, some are shared."""
     return [cores[i::jobs] or [cores[i % len(cores)]] for i in range(jobs)]

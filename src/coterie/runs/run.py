@@ -163,15 +163,10 @@ def load(
     one: it can give models and take in newcomers, but not go on.
     """
     experiment = read_experiment(folder)
-    # Only looking: the scratch file of a run that is under way must not be touched.
-    looking = (
-        experiment.with_(training=experiment.training.replace(store="host"))
-        if experiment.training.store == "file"
-        else experiment
-    )
     known = None if data else outlines.read(folder, experiment)
     inputs.refuse_changed(folder, experiment, "run its config.toml again", data=known is None)
-    simulator = simulator_of(looking, None, known)
+    # Without the folder: the scratch file of a run that is under way must not be touched.
+    simulator = simulator_of(experiment, None, known)
     checkpoints = _checkpoints(folder, experiment)
     rounds = int(_status(folder).get("rounds", experiment.training.rounds))
     if not checkpoints.restore(simulator, say):

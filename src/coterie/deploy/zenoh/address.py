@@ -16,12 +16,12 @@ lists: who is revoked is left out when a session opens, and what it says later i
 from __future__ import annotations
 
 import dataclasses
-import ipaddress
 import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
 from coterie.core.errors import InvalidInput
+from coterie.core.hosts import is_here
 from coterie.deploy.plan import NAME
 
 LEASE_MS = 10_000
@@ -79,7 +79,7 @@ class Address:
             raise InvalidInput(
                 f"an endpoint is {endpoint!r}, but with keys all endpoints must be tls/…."
             )
-        if self.identity is None and not (found[1] == "tcp" and _here(found[2])):
+        if self.identity is None and not (found[1] == "tcp" and is_here(found[2])):
             raise InvalidInput(
                 f"an endpoint is {endpoint!r}, but without keys only tcp/127.0.0.1:port is allowed;"
                 " make keys with `coterie keys`."
@@ -170,12 +170,3 @@ class Address:
             "subjects": subjects,
             "policies": policies,
         }
-
-
-def _here(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False

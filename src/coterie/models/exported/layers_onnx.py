@@ -161,8 +161,8 @@ def _lenet(to: Emitter, p: Any, kept: Any, x: str, shape: Any) -> str:
 def _resnet(to: Emitter, p: Any, kept: Any, x: str, shape: Any) -> str:
     h = _conv(to, p["conv"], _image(to, x, shape), 7, stride=2, padding=3)
     h = _pool(to, _relu(to, _norm(to, p["norm"], kept, "norm", h)), 3, 1)
-    for name, stride in (("1a", 1), ("1b", 1), ("2a", 2), ("2b", 1)):
-        q = p[name]
+    for name in sorted(name for name in p if name[0].isdigit()):
+        q, stride = p[name], 2 if name[0] > "1" and name[1] == "a" else 1
         y = _conv(to, q["conv1"], h, 3, stride=stride, padding=1)
         y = _relu(to, _norm(to, q["norm1"], kept, f"{name}.norm1", y))
         y = _conv(to, q["conv2"], y, 3, padding=1)
