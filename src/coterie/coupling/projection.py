@@ -1,7 +1,7 @@
 """P and Pᵀ as operators: how a model of d numbers is seen in a shared subspace of dsub numbers.
 
-Both ends draw P from the same seed, so it is never sent. Rows are i.i.d. Gaussian, normalised to
-unit length.
+Both ends draw P from the same seed, so it is never sent. Rows have unit length; those of dense and
+block-diagonal kinds are i.i.d. Gaussian directions.
 
 | kind | memory (numbers) | time of Px |
 |---|---|---|
@@ -10,6 +10,7 @@ unit length.
 | block-diagonal with k blocks | dsub·d/k | dsub·d/k |
 | the same, `regenerate` (one block in memory at a time) | dsub·d/k² | dsub·d/k and drawing it |
 | one block per layer | Σ over layers of rows·size | the same |
+| srht (a random sample of the rows of a Hadamard matrix) | d signs of one byte | d log d |
 | identity | 0 | 0 |
 """
 
@@ -28,13 +29,15 @@ from jax.tree_util import SequenceKey, keystr, tree_flatten_with_path
 
 from coterie.core.errors import InvalidInput
 from coterie.core.pytree import tree
+from coterie.core.randomness import permute
 from coterie.core.vector import Vector
+from coterie.coupling import hadamard
 
 UNROLLED = 64
 """Up to so many blocks are written out one by one, which is faster on a CPU but takes time to
 compile.
 """
-KINDS = ("dense", "orthogonal", "block", "layer", "identity")
+KINDS = ("dense", "orthogonal", "block", "layer", "srht", "identity")
 WITHIN_A_LAYER = {
     *("w", "weight", "weights", "kernel", "scale", "gamma"),
     *("b", "bias", "biases", "intercept", "shift", "offset", "beta"),
@@ -248,6 +251,50 @@ class PerLayer(Projection):
         return Vector(jax.tree.unflatten(structure, out))
 
 
+@tree
+@dataclasses.dataclass(frozen=True)
+class Srht(Projection):
+    """The subsampled randomised Hadamard transform (Ailon and Chazelle 2009; Tropp 2011):
+    P = S H D / √d.
+
+    D gives every number of the model a random sign, H is a Hadamard matrix of an order n ≥ d that
+    sees it lengthened by zeros, and S picks dsub of its n rows. All entries of P are ±1/√d, so rows
+    have unit length; where n = d they are orthonormal, and ‖P‖² ≤ n/d always.
+    """
+
+    signs: Any
+    rows: Any
+    kind: ClassVar[str] = "srht"
+
+    @property
+    def dsub(self) -> int:
+        return int(self.rows.shape[-1])
+
+    def __call__(self, x: Vector) -> Any:
+        d = x.size
+
+        def one(signs: Any, rows: Any, flat: Any) -> Any:
+            spread = jnp.pad(flat * signs, (0, hadamard.order(d) - d))
+            return hadamard.times(spread)[rows] / math.sqrt(d)
+
+        return hadamard.one_at_a_time(one)(self.signs, self.rows, x.flat())
+
+    def back(self, v: Any, like: Vector) -> Vector:
+        d = like.size
+
+        def one(signs: Any, rows: Any, v: Any) -> Any:
+            spread = jnp.zeros(hadamard.order(d), v.dtype).at[rows].set(v / math.sqrt(d))
+            return hadamard.times(spread, transposed=True)[:d] * signs
+
+        return like.like(hadamard.one_at_a_time(one)(self.signs, self.rows, v))
+
+    @classmethod
+    def draw(cls, d: int, dsub: int, key: Any) -> Srht:
+        signing, picking = jax.random.split(key)
+        signs = jax.random.rademacher(signing, (d,), jnp.int8)
+        return cls(signs, permute(picking, jnp.arange(dsub), hadamard.order(d)))
+
+
 def layers_of(like: Vector) -> tuple[int, ...]:
     """For every array of a model the number of its layer, counted as they come.
 
@@ -346,6 +393,8 @@ def draw(
         return Blocks(many, rows, columns)
     if kind == "layer":
         return _draw_layers(layers_of(like), sizes, dsub, key, dtype)
+    if kind == "srht":
+        return Srht.draw(d, dsub, key)
     from coterie.core.errors import unknown
 
     raise unknown("the kind of projection", kind, KINDS)
