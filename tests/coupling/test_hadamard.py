@@ -74,7 +74,9 @@ def test_many_clients_at_once_are_each_alone() -> None:
     for i in range(2):
         for j in range(3):
             np.testing.assert_allclose(many[i, j], one(x[i, j]), rtol=1e-6, atol=1e-6)
-    seeds = jax.vmap(lambda s: projection.draw("srht", like, 7, jax.random.key(s))(like.like(x[0, 0])))
+    seeds = jax.vmap(
+        lambda s: projection.draw("srht", like, 7, jax.random.key(s))(like.like(x[0, 0]))
+    )
     np.testing.assert_allclose(
         seeds(jnp.arange(3))[2], drawn(50, 7, 2)[0](like.like(x[0, 0])), rtol=1e-5, atol=1e-6
     )

@@ -2,7 +2,7 @@
 
 H of order n = r₁ r₂ … is the Kronecker product of small ones, and a product with it takes one small
 matrix product per factor: n(r₁ + r₂ + …) multiplications instead of n². Factors of up to 32 suit a
-CPU's matrix products better than the log₂ n steps with factors of 2 (`bench/srht.py`).
+CPU's matrix products better than the log₂ n steps with factors of 2 (`bench/dense.py`).
 
 Sylvester's matrices have orders 2ᵃ. Paley's of order 12 and 20 make 3·2ᵃ and 5·2ᵃ possible as well,
 so that a vector is lengthened by a third at most (d > 5), not to twice its length.

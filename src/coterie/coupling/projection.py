@@ -5,8 +5,8 @@ block-diagonal kinds are i.i.d. Gaussian directions.
 
 | kind | memory (numbers) | time of Px |
 |---|---|---|
-| dense | dsub·d | dsub·d |
-| orthogonal (dense, rows orthonormal) | dsub·d | dsub·d |
+| dense | 2·dsub·d | dsub·d |
+| orthogonal (dense, rows orthonormal) | 2·dsub·d | dsub·d |
 | block-diagonal with k blocks | dsub·d/k | dsub·d/k |
 | the same, `regenerate` (one block in memory at a time) | dsub·d/k² | dsub·d/k and drawing it |
 | one block per layer | Σ over layers of rows·size | the same |
@@ -27,7 +27,7 @@ import numpy as np
 from jax import lax
 from jax.tree_util import SequenceKey, keystr, tree_flatten_with_path
 
-from coterie.core.errors import InvalidInput
+from coterie.core.errors import InvalidInput, unknown
 from coterie.core.pytree import tree
 from coterie.core.randomness import permute
 from coterie.core.vector import Vector
@@ -96,10 +96,12 @@ class IdentityProjection(Projection):
 @dataclasses.dataclass(frozen=True)
 class Dense(Projection):
     """One matrix, kept as one slice of columns per layer so that a model need not be flattened in
-    inner loops.
+    inner loops. `turned` has the same transposed: P x and Pᵀv of many clients are one product each,
+    and neither needs a transposed copy.
     """
 
     parts: tuple[Any, ...]
+    turned: tuple[Any, ...]
     kind: ClassVar[str] = "dense"
 
     @property
@@ -107,7 +109,7 @@ class Dense(Projection):
         return int(self.parts[0].shape[0])
 
     def __call__(self, x: Vector) -> Any:
-        return sum(p @ leaf.reshape(-1) for p, leaf in zip(self.parts, x.leaves, strict=True))
+        return sum(leaf.reshape(-1) @ p for p, leaf in zip(self.turned, x.leaves, strict=True))
 
     def back(self, v: Any, like: Vector) -> Vector:
         leaves, structure = jax.tree.flatten(like.tree)
@@ -117,7 +119,8 @@ class Dense(Projection):
     @classmethod
     def split(cls, matrix: Any, sizes: list[int]) -> Dense:
         cuts = np.cumsum([0, *sizes])
-        return cls(tuple(matrix[:, a:b] for a, b in zip(cuts[:-1], cuts[1:], strict=True)))
+        parts = tuple(matrix[:, a:b] for a, b in zip(cuts[:-1], cuts[1:], strict=True))
+        return cls(parts, tuple(part.T for part in parts))
 
 
 @tree
@@ -178,9 +181,7 @@ class Blocks(Projection):
     def _each(self, inputs: Any, transposed: bool) -> Any:
         """Every block times its input: (k, width) → (k, height), or back."""
         k, height, width = self._shape
-        if (
-            not self.regenerate and k <= UNROLLED
-        ):  # over many clients each is one large product, which a batched one is not
+        if not self.regenerate and k <= UNROLLED:  # over many clients each is one large product
             return jnp.stack(
                 [
                     v @ block if transposed else block @ v
@@ -395,6 +396,4 @@ def draw(
         return _draw_layers(layers_of(like), sizes, dsub, key, dtype)
     if kind == "srht":
         return Srht.draw(d, dsub, key)
-    from coterie.core.errors import unknown
-
     raise unknown("the kind of projection", kind, KINDS)
