@@ -1,7 +1,7 @@
 """Where a dense round's time goes besides its products: drawing batches and fetching their rows.
 And what P x and Pᵀv cost for two kinds of projection.
 
-    python -m bench.dense          # about 3 minutes; writes bench/dense.result.md
+    python -m bench.dense          # a few minutes; writes bench/dense.result.md
 
 Seconds are those of cores, not of the clock (medians of 5), so other work on the machine hardly
 counts.
