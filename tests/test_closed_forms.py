@@ -26,8 +26,18 @@ EXACT: dict[str, Any] = {"sampling": "full", "precision": "float64"}
 
 @pytest.fixture(scope="module")
 def linear() -> Federation:
+    return some_linear(D)
+
+
+def some_linear(dimension: int) -> Federation:
     fed = coterie.load(
-        "linear", clients=N, samples=6, dimension=D, scale=0.5, scale_last=2.0, spread=1.0
+        "linear",
+        clients=N,
+        samples=2 * dimension,
+        dimension=dimension,
+        scale=0.5,
+        scale_last=2.0,
+        spread=1.0,
     )
     assert len(set(fed.facts["b"])) == N
     return fed
@@ -48,7 +58,7 @@ def run(
 
 
 def models(result: Result, view: str | None = None) -> NDArray[np.float64]:
-    return np.asarray(result.simulator.all_models(view).leaves[0]).reshape(N, D)
+    return np.asarray(result.simulator.all_models(view).leaves[0]).reshape(N, -1)
 
 
 def close(got: Any, expected: Any, rtol: float) -> None:
@@ -124,11 +134,19 @@ def test_beta_changes_the_speed_and_not_the_solution(beta: float, linear: Federa
 
 
 def matrix_of(result: Result) -> NDArray[np.float64]:
-    return np.concatenate([np.asarray(p) for p in result.simulator.method.drawn.parts], axis=1)  # type: ignore[attr-defined]
+    method: Any = result.simulator.method
+    with jax.enable_x64(True):
+        rows = [method.drawn.back(row, method.shape).flat() for row in jnp.eye(method.dsub)]
+    return np.stack(rows)
 
 
-def test_lp_proj_2_is_pfedme_inside_the_subspace_and_local_outside(linear: Federation) -> None:
-    b, best = facts(linear)
+@pytest.mark.parametrize(("kind", "dimension"), [("orthogonal", D), ("srht", 4), ("srht", 12)])
+def test_lp_proj_2_is_pfedme_inside_the_subspace_and_local_outside(
+    kind: str, dimension: int
+) -> None:
+    """The srht has orthonormal rows where d is the order of a Hadamard matrix."""
+    data = some_linear(dimension)
+    b, best = facts(data)
     lam = 1.5
     method = coterie.LpProj2(
         lam=lam,
@@ -137,9 +155,9 @@ def test_lp_proj_2_is_pfedme_inside_the_subspace_and_local_outside(linear: Feder
         local_rounds=1,
         inner_steps=60,
         dsub=2,
-        projection="orthogonal",
+        projection=kind,
     )
-    result = run(method, linear, 250)
+    result = run(method, data, 250)
     p = matrix_of(result)
     np.testing.assert_allclose(p @ p.T, np.eye(2), atol=1e-14)
     share = b / (b + lam)
@@ -253,7 +271,7 @@ def fixed_point(
     mix = np.eye(N * D) - lr * steps * eta * np.kron(laplacian(graph), inside)
     return np.linalg.solve(
         np.eye(N * D) - mix @ shrink, mix @ (np.eye(N * D) - shrink) @ best.reshape(-1)
-    ).reshape(N, D)
+    ).reshape(N, -1)
 
 
 def optimum(
@@ -264,7 +282,7 @@ def optimum(
     h = np.diag(np.repeat(b[:, 0], D))
     return np.linalg.solve(
         h + eta * np.kron(laplacian(graph), inside), h @ best.reshape(-1)
-    ).reshape(N, D)
+    ).reshape(N, -1)
 
 
 GRAPH_METHODS = [

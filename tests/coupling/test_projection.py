@@ -30,6 +30,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "blocks of unequal size": {"kind": "block", "blocks": 4},
     "blocks, regenerated": {"kind": "block", "blocks": 4, "regenerate": True},
     "layer": {"kind": "layer"},
+    "srht": {"kind": "srht"},
     "identity": {"kind": "identity"},
 }
 

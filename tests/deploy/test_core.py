@@ -108,6 +108,11 @@ def test_an_implicit_step_is_deployed(channel: Channel, fed: Federation, tmp_pat
     assert_same(Room(plan, fed, tmp_path).run(), fed)
 
 
+def test_a_hadamard_projection_is_drawn_by_everybody_alike(fed: Federation, tmp_path: Path) -> None:
+    plan = make_plan(fed, "lp-proj-2", options={"projection": "srht", "dsub": 9}, cohort=2)
+    assert_same(Room(plan, fed, tmp_path).run(), fed)
+
+
 @pytest.mark.parametrize("channel", [PLAIN, pytest.param(DELTA, marks=pytest.mark.slow)])
 def test_neighbours_that_were_not_sampled_count_as_in_the_simulator(
     channel: Channel, fed: Federation, tmp_path: Path

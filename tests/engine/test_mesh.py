@@ -57,6 +57,11 @@ def test_the_global_model_stays_on_one_device(ragged: Federation) -> None:
     assert run.simulator.spec.mesh is None
 
 
+def test_a_hadamard_projection_is_the_same_on_two_devices(ragged: Federation) -> None:
+    one, two = both(small("lp-proj-2", projection="srht"), ragged, **SAMPLED)
+    assert_alike(one, two, **TIGHT)
+
+
 def test_data_are_not_copied_for_every_core(ragged: Federation) -> None:
     sim = coterie.simulate(small("fedavg"), ragged, **TRAINING, devices=2).simulator
     shards = sim.setting.data.x.addressable_shards

@@ -198,6 +198,8 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
         "graph-proj",
         {"p": 3.0, "neighbours": "all", "projection": "orthogonal"},
     ),
+    "lp-proj-1, srht": ("lp-proj-1", {"projection": "srht"}),
+    "graph-proj, srht": ("graph-proj", {"projection": "srht"}),
 }
 
 

@@ -1,15 +1,16 @@
 """P and Pᵀ as operators: how a model of d numbers is seen in a shared subspace of dsub numbers.
 
-Both ends draw P from the same seed, so it is never sent. Rows are i.i.d. Gaussian, normalised to
-unit length.
+Both ends draw P from the same seed, so it is never sent. Rows have unit length; those of dense and
+block-diagonal kinds are i.i.d. Gaussian directions.
 
 | kind | memory (numbers) | time of Px |
 |---|---|---|
-| dense | dsub·d | dsub·d |
-| orthogonal (dense, rows orthonormal) | dsub·d | dsub·d |
+| dense | 2·dsub·d | dsub·d |
+| orthogonal (dense, rows orthonormal) | 2·dsub·d | dsub·d |
 | block-diagonal with k blocks | dsub·d/k | dsub·d/k |
 | the same, `regenerate` (one block in memory at a time) | dsub·d/k² | dsub·d/k and drawing it |
 | one block per layer | Σ over layers of rows·size | the same |
+| srht (a random sample of the rows of a Hadamard matrix) | d signs of one byte | d log d |
 | identity | 0 | 0 |
 """
 
@@ -26,15 +27,17 @@ import numpy as np
 from jax import lax
 from jax.tree_util import SequenceKey, keystr, tree_flatten_with_path
 
-from coterie.core.errors import InvalidInput
+from coterie.core.errors import InvalidInput, unknown
 from coterie.core.pytree import tree
+from coterie.core.randomness import permute
 from coterie.core.vector import Vector
+from coterie.coupling import hadamard
 
 UNROLLED = 64
 """Up to so many blocks are written out one by one, which is faster on a CPU but takes time to
 compile.
 """
-KINDS = ("dense", "orthogonal", "block", "layer", "identity")
+KINDS = ("dense", "orthogonal", "block", "layer", "srht", "identity")
 WITHIN_A_LAYER = {
     *("w", "weight", "weights", "kernel", "scale", "gamma"),
     *("b", "bias", "biases", "intercept", "shift", "offset", "beta"),
@@ -93,10 +96,12 @@ class IdentityProjection(Projection):
 @dataclasses.dataclass(frozen=True)
 class Dense(Projection):
     """One matrix, kept as one slice of columns per layer so that a model need not be flattened in
-    inner loops.
+    inner loops. `turned` has the same transposed: P x and Pᵀv of many clients are one product each,
+    and neither needs a transposed copy.
     """
 
     parts: tuple[Any, ...]
+    turned: tuple[Any, ...]
     kind: ClassVar[str] = "dense"
 
     @property
@@ -104,7 +109,7 @@ class Dense(Projection):
         return int(self.parts[0].shape[0])
 
     def __call__(self, x: Vector) -> Any:
-        return sum(p @ leaf.reshape(-1) for p, leaf in zip(self.parts, x.leaves, strict=True))
+        return sum(leaf.reshape(-1) @ p for p, leaf in zip(self.turned, x.leaves, strict=True))
 
     def back(self, v: Any, like: Vector) -> Vector:
         leaves, structure = jax.tree.flatten(like.tree)
@@ -114,7 +119,8 @@ class Dense(Projection):
     @classmethod
     def split(cls, matrix: Any, sizes: list[int]) -> Dense:
         cuts = np.cumsum([0, *sizes])
-        return cls(tuple(matrix[:, a:b] for a, b in zip(cuts[:-1], cuts[1:], strict=True)))
+        parts = tuple(matrix[:, a:b] for a, b in zip(cuts[:-1], cuts[1:], strict=True))
+        return cls(parts, tuple(part.T for part in parts))
 
 
 @tree
@@ -180,9 +186,7 @@ class Blocks(Projection):
     def _each(self, inputs: Any, transposed: bool) -> Any:
         """Every block times its input: (k, width) → (k, height), or back."""
         k, height, width = self._shape
-        if (
-            not self.regenerate and k <= UNROLLED
-        ):  # over many clients each is one large product, which a batched one is not
+        if not self.regenerate and k <= UNROLLED:  # over many clients each is one large product
             return jnp.stack(
                 [
                     v @ block if transposed else block @ v
@@ -251,6 +255,50 @@ class PerLayer(Projection):
             for p, i, leaf in zip(self.parts, self.layers, leaves, strict=True)
         ]
         return Vector(jax.tree.unflatten(structure, out))
+
+
+@tree
+@dataclasses.dataclass(frozen=True)
+class Srht(Projection):
+    """The subsampled randomised Hadamard transform (Ailon and Chazelle 2009; Tropp 2011):
+    P = S H D / √d.
+
+    D gives every number of the model a random sign, H is a Hadamard matrix of an order n ≥ d that
+    sees it lengthened by zeros, and S picks dsub of its n rows. All entries of P are ±1/√d, so rows
+    have unit length; where n = d they are orthonormal, and ‖P‖² ≤ n/d always.
+    """
+
+    signs: Any
+    rows: Any
+    kind: ClassVar[str] = "srht"
+
+    @property
+    def dsub(self) -> int:
+        return int(self.rows.shape[-1])
+
+    def __call__(self, x: Vector) -> Any:
+        d = x.size
+
+        def one(signs: Any, rows: Any, flat: Any) -> Any:
+            spread = jnp.pad(flat * signs, (0, hadamard.order(d) - d))
+            return hadamard.times(spread)[rows] / math.sqrt(d)
+
+        return hadamard.one_at_a_time(one)(self.signs, self.rows, x.flat())
+
+    def back(self, v: Any, like: Vector) -> Vector:
+        d = like.size
+
+        def one(signs: Any, rows: Any, v: Any) -> Any:
+            spread = jnp.zeros(hadamard.order(d), v.dtype).at[rows].set(v / math.sqrt(d))
+            return hadamard.times(spread, transposed=True)[:d] * signs
+
+        return like.like(hadamard.one_at_a_time(one)(self.signs, self.rows, v))
+
+    @classmethod
+    def draw(cls, d: int, dsub: int, key: Any) -> Srht:
+        signing, picking = jax.random.split(key)
+        signs = jax.random.rademacher(signing, (d,), jnp.int8)
+        return cls(signs, permute(picking, jnp.arange(dsub), hadamard.order(d)))
 
 
 def layers_of(like: Vector) -> tuple[int, ...]:
@@ -351,6 +399,6 @@ def draw(
         return Blocks(many, rows, columns)
     if kind == "layer":
         return _draw_layers(layers_of(like), sizes, dsub, key, dtype)
-    from coterie.core.errors import unknown
-
+    if kind == "srht":
+        return Srht.draw(d, dsub, key)
     raise unknown("the kind of projection", kind, KINDS)

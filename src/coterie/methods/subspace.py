@@ -25,8 +25,8 @@ class Subspace(Method):
     dsub: int = option(50, "numbers per message", symbol="dsub", low=1, search=Among((10, 50, 200)))
     projection: str = option(
         "dense",
-        "P: Gaussian unit rows, orthonormal rows, block-diagonal, one block per layer, or the"
-        " identity",
+        "P: Gaussian unit rows, orthonormal rows, block-diagonal, one block per layer, rows of a"
+        " Hadamard matrix with random signs (no stored matrix), or the identity",
         choices=projection.KINDS,
     )
     blocks: int = option(1, 'number of blocks of the kind "block"', symbol="k", low=1)
