@@ -97,6 +97,24 @@ def test_whoever_is_killed_nothing_is_lost(victim: str, tmp_path: Path) -> None:
     until(lambda: not any(map(alive, processes)), 60)
 
 
+@linux
+@pytest.mark.slow
+def test_a_scheduler_that_is_gone_is_a_sentence_and_runs_are_saved(tmp_path: Path) -> None:
+    chosen = experiment(FEDU, **LONG | {"rounds": 1_000_000})
+    (tmp_path / "experiment.toml").write_text(chosen.to_toml())
+    folder = tmp_path / "two"
+    with lab(tmp_path / "lab", workers=1) as cluster:
+        begun = command(tmp_path / "experiment.toml", folder, cluster.address)
+        until(lambda: begun.poll() is not None or list(folder.rglob("checkpoints/*.json")))
+        processes = children(cluster.workers[0].pid)
+        cluster.scheduler.kill()
+        _, said = begun.communicate(timeout=180)
+        assert begun.returncode == 2, said
+        assert "Traceback" not in said
+        assert "is gone or gave up" in " ".join(said.split())
+        until(lambda: not any(map(alive, processes)), 120)
+
+
 @pytest.mark.slow
 def test_it_is_encrypted_with_the_keys_of_a_federation(tmp_path: Path) -> None:
     compare_into(experiment(FEDU), tmp_path / "one", say=quiet)

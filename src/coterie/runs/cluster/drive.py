@@ -53,7 +53,7 @@ class OnCluster:
         self.futures: list[Any] = []
 
     def work(self) -> None:
-        with self._client() as client, self._root() as (root, token):
+        with _silence(), self._client() as client, self._root() as (root, token):
             facts = self._facts(client, root, token)
             client.subscribe_topic(token, self._heard)
             try:
@@ -65,15 +65,12 @@ class OnCluster:
 
     @contextlib.contextmanager
     def _client(self) -> Iterator[Any]:
-        address, security = self.scheduler.address, self.scheduler.security()
         from coterie.runs.cluster.library import Client
 
-        quiet, level = logging.getLogger("distributed"), logging.getLogger("distributed").level
-        quiet.setLevel(logging.CRITICAL)
+        address, security = self.scheduler.address, self.scheduler.security()
         try:
             client = Client(address, security=security, timeout=ANSWER, set_as_default=False)
         except Exception as error:  # of sockets, TLS and Dask
-            quiet.setLevel(level)
             why = (str(error).splitlines() or [""])[0].rstrip(".") or type(error).__name__
             raise InvalidInput(
                 f"--cluster is {self.scheduler.given!r}, but no Dask scheduler answers at"
@@ -83,7 +80,6 @@ class OnCluster:
             yield client
         finally:
             client.close(timeout=ANSWER)
-            quiet.setLevel(level)
 
     @contextlib.contextmanager
     def _root(self) -> Iterator[tuple[Path, str]]:
@@ -226,6 +222,22 @@ class OnCluster:
             client.cancel(self.futures)
         for folder in begun:
             hand.unlocked(folder, hand.PATIENCE)
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """Dask logs what is said here in sentences, with tracebacks."""
+    from coterie.runs.cluster import library  # noqa: F401 - it sets its loggers up
+
+    names = ("distributed", "distributed.client", "tornado")
+    levels = {h: h.level for name in names for h in logging.getLogger(name).handlers}
+    for handler in levels:
+        handler.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        for handler, level in levels.items():
+            handler.setLevel(level)
 
 
 def shares(found: dict[str, dict[str, Any]]) -> dict[str, list[int]]:
