@@ -39,7 +39,7 @@ def dense_first(p: dict[str, Any], x: Any) -> Any:
 
 
 def dense(p: dict[str, Any], x: Any) -> Any:
-    return p["w"] @ x + p["b"][:, None]
+    return product(p["w"], x) + p["b"][:, None]
 
 
 def conv_init(key: Any, channels: int, outputs: int, size: int) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def conv(p: dict[str, Any], x: Any, size: int, stride: int = 1, padding: int = 0
     if not _on_cpu():
         out = _xla_conv(p, x, size, stride, padding)
     elif tiles.tiled(size, stride):
-        out = tiles.outputs(p["w"], _padded(x, padding), size, -(-rows // 2), -(-columns // 2))
+        out = tiles.outputs(p["w"], _padded(x, padding), size, rows, columns)
         out = tiles.assembled(out)[:, :rows, :columns]
     else:
         x = _padded(x, padding)
@@ -80,7 +80,8 @@ def conv_relu_pool(p: dict[str, Any], x: Any, size: int, padding: int = 0) -> An
     """max_pool(relu(conv)), with the maximum taken first: the rest is then done on a quarter."""
     tall, wide = ((s + 2 * padding - size + 1) // 2 for s in x.shape[1:3])
     if _on_cpu():
-        out = tiles.largest(tiles.outputs(p["w"], _padded(x, padding), size, tall, wide))
+        out = tiles.outputs(p["w"], _padded(x, padding), size, 2 * tall, 2 * wide)
+        out = tiles.pooled(out)[:, :tall, :wide]
     else:
         out = max_pool(_xla_conv(p, x, size, 1, padding))
     return jax.nn.relu(out + p["b"][:, None, None, None])

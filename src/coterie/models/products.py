@@ -24,6 +24,12 @@ def product(a: Any, b: Any, turn_a: bool = False, turn_b: bool = False) -> Any:
 
 
 def _plain(a: Any, b: Any, *, turn_a: bool, turn_b: bool) -> Any:
+    if turn_a and not turn_b:
+        depth, rows, columns = *a.shape[-2:], b.shape[-1]
+        if columns * (depth + rows) < depth * rows:
+            b = lax.optimization_barrier(b.swapaxes(-1, -2))
+            out = _plain(b, a, turn_a=False, turn_b=False)
+            return lax.optimization_barrier(out).swapaxes(-1, -2)
     if turn_a:  # Turned before: XLA's product of a matrix that is to be turned is slower.
         a = lax.optimization_barrier(a.swapaxes(-1, -2))
     axes = a.ndim - 2
