@@ -130,11 +130,18 @@ def group_norm(p: dict[str, Any], x: Any, groups: int = 16) -> Any:
     """Group normalisation: as many parameters as batch normalisation, but no statistics that live
     outside the parameters.
     """
-    g = x.reshape(groups, -1, x.shape[-1])
-    mean = g.mean(1, keepdims=True)
-    spread = jnp.square(g - mean).mean(1, keepdims=True)
-    x = ((g - mean) * lax.rsqrt(spread + 1e-5)).reshape(x.shape)
-    return x * p["scale"][:, None, None, None] + p["shift"][:, None, None, None]
+    mean = _over_group(x.mean((1, 2)), groups)
+    spread = _over_group(jnp.square(x - mean).mean((1, 2)), groups)
+    factor = lax.rsqrt(spread + 1e-5) * p["scale"][:, None, None, None]
+    return x * factor + (p["shift"][:, None, None, None] - mean * factor)
+
+
+def _over_group(x: Any, groups: int) -> Any:
+    """The mean over the channels of a group, for each of them: (channels, 1, 1, batch)."""
+    channels, batch = x.shape
+    mean = x.reshape(groups, -1, batch).mean(1, keepdims=True)
+    spread = jnp.broadcast_to(mean, (groups, channels // groups, batch))
+    return spread.reshape(channels, 1, 1, batch)
 
 
 def images(x: Any, shape: tuple[int, int, int]) -> Any:

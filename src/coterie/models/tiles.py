@@ -1,15 +1,15 @@
-"""Convolutions on a CPU, where every client has weights of its own: tiles of side×side outputs.
+"""Convolutions on a CPU, where every client has weights of its own: tiles of side × side outputs.
 
-A tile needs (size+side−1)² inputs, and tiles stand `side` apart. So there are fewer inputs for each
-output to be laid out in memory than the size² of single outputs: 9 against 25 for a 5×5 convolution
-in tiles of side 2. What is done with a tile is a matrix product in either case:
+A tile needs (size+side−1)² inputs, and tiles stand `side` apart. So fewer inputs have to be laid
+out in memory for each output than the size² of a patch: 9 against 25 for a 5×5 convolution in tiles
+of side 2. What is done with a tile is a matrix product in either case:
 
-* few channels: with the weights laid out for each of the 4 outputs of side 2, zeros between them;
+* few channels: with the weights laid out for each of 2×2 outputs, zeros between them;
 * many: by Winograd's algorithm F(side×side, size×size), with (size+side−1)² products where
-  side²·size² would be (64 against 400 for side 4). Its three linear maps are small constant
-  matrices.
+  side²·size² would be (64 against 400 for side 4 and size 5). Its linear maps go along rows, then
+  along columns, and are small constant matrices.
 
-2×2 max pooling takes the largest of 4 blocks of outputs, which lie one after the other.
+2×2 max pooling takes the largest of 4 blocks of outputs.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ from coterie.models.products import product
 MANY = 16
 """Input channels from which on Winograd's algorithm takes less time."""
 
+SIDES = (4, 2)
+"""Of Winograd's tiles. More than 4 would need points whose powers cost digits."""
+
 _POINTS = (0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0)
 
 
@@ -35,42 +38,48 @@ def tiled(size: int, stride: int) -> bool:
     return stride == 1 and size in (3, 5)
 
 
-def _side(channels: int, size: int, rows: int, columns: int) -> int:
+def side_of(channels: int, size: int, rows: int, columns: int) -> int:
+    """The side of the tiles that cover rows × columns outputs with the fewest products.
+
+    >>> side_of(32, 5, 14, 14), side_of(64, 3, 7, 7), side_of(32, 5, 2, 2), side_of(1, 5, 28, 28)
+    (4, 4, 2, 2)
+    """
     if channels < MANY:
         return 2
-    return min((4, 2), key=lambda side: (size + side - 1) ** 2 * -(-rows // side) * -(-columns // side))
+    return min(SIDES, key=lambda s: (size + s - 1) ** 2 * -(-rows // s) * -(-columns // s))
 
 
 def outputs(w: Any, x: Any, size: int, rows: int, columns: int) -> Any:
     """The size×size convolution of (channels, height, width, batch), already padded, in tiles that
-    cover rows × columns outputs: (4, side²/4, outputs, tall, wide, batch). What is missing at the end counts as zeros.
+    cover rows × columns outputs: (2, 2, side/2, side/2, outputs, tall, wide, batch), where the
+    first four say which of a tile's outputs it is: row%2, column%2, row//2, column//2. What is
+    missing at the end counts as zeros.
     """
     channels, _, _, batch = x.shape
-    side = _side(channels, size, rows, columns)
-    tall, wide = -(-rows // side), -(-columns // side)
-    tiles = _tiles(x, size, side, tall, wide)
+    side = side_of(channels, size, rows, columns)
+    tall, wide, half = -(-rows // side), -(-columns // side), side // 2
+    parts = _parts(x, size, side, tall, wide)
     if channels < MANY:
+        tiles = jnp.stack([block for row in parts for block in row])
         out = product(_laid_out(w, size), tiles.reshape(-1, tall * wide * batch))
-    else:
-        out = _winograd(w, tiles.reshape((size + side - 1) ** 2, channels, -1), size, side)
-    return out.reshape(4, side * side // 4, -1, tall, wide, batch)
+        return out.reshape(2, 2, 1, 1, -1, tall, wide, batch)
+    tiles = jnp.concatenate([jnp.concatenate(row, 1) for row in parts])
+    out = _winograd(w, tiles.reshape((size + side - 1) ** 2, channels, -1), size, side)
+    return out.reshape(2, half, 2, half, -1, tall, wide, batch).swapaxes(1, 2)
 
 
 def assembled(out: Any) -> Any:
-    """Tiles (4, side²/4, outputs, tall, wide, batch) as an image (outputs, height, width, batch)."""
-    _, places, channels, tall, wide, batch = out.shape
-    half = 1 if places == 1 else 2
-    out = out.reshape(2, 2, half, half, channels, tall, wide, batch).transpose(4, 5, 2, 0, 6, 3, 1, 7)
+    """Tiles as of `outputs` as an image (outputs, height, width, batch)."""
+    _, _, half, _, channels, tall, wide, batch = out.shape
+    out = out.transpose(4, 5, 2, 0, 6, 3, 1, 7)
     return out.reshape(channels, 2 * half * tall, 2 * half * wide, batch)
 
 
 def pooled(out: Any) -> Any:
-    out = largest(out)
-    places, channels, tall, wide, batch = out.shape
-    if places == 1:
-        return out[0]
-    out = out.reshape(2, 2, channels, tall, wide, batch).transpose(2, 3, 0, 4, 1, 5)
-    return out.reshape(channels, 2 * tall, 2 * wide, batch)
+    """The 2×2 maximum of the image, (outputs, height/2, width/2, batch)."""
+    _, _, half, _, channels, tall, wide, batch = out.shape
+    out = largest(out.reshape(4, *out.shape[2:])).transpose(2, 3, 0, 4, 1, 5)
+    return out.reshape(channels, half * tall, half * wide, batch)
 
 
 @jax.custom_jvp
@@ -89,30 +98,25 @@ def _largest_moves(primals: Any, tangents: Any) -> Any:
     return top, jnp.sum(chosen * moved, 0) / count
 
 
-def _tiles(x: Any, size: int, side: int, tall: int, wide: int) -> Any:
-    """Inputs of all tiles, (row//2, column//2, row%2, column%2, channel, tall, wide·batch)."""
+def _parts(x: Any, size: int, side: int, tall: int, wide: int) -> list[list[Any]]:
+    """The inputs of all tiles, by blocks of at most side × side: each is (rows, columns, channel,
+    tall, wide·batch).
+    """
     channels, height, width, batch = x.shape
-    blocks = -(-(size + side - 1) // side)
-    rows, columns = side * (tall + blocks - 1), side * (wide + blocks - 1)
+    places = [(i, min(side, size + side - 1 - side * i)) for i in range(-(-(size - 1) // side) + 1)]
+    rows, columns = (side * (count + len(places) - 1) for count in (tall, wide))
     short = max(0, rows - height), max(0, columns - width)
     x = jnp.pad(x, ((0, 0), (0, short[0]), (0, short[1]), (0, 0)))[:, :rows, :columns]
-    x = x.reshape(channels, rows // side, side, columns // side, side, batch).transpose(2, 4, 0, 1, 3, 5)
-    x = x.reshape(side, side, channels, rows // side, columns // side * batch)
-    return jnp.concatenate(
-        [
-            x[:a, :b, :, i : i + tall, j * batch : (j + wide) * batch].reshape(a * b, channels, tall, -1)
-            for i, a in _blocks(size, side)
-            for j, b in _blocks(size, side)
-        ]
-    )
-
-
-def _blocks(size, side):
-    return [(i // side, min(side, size + side - 1 - i)) for i in range(0, size + side - 1, side)]
+    x = x.reshape(channels, rows // side, side, columns // side, side, batch)
+    x = x.transpose(2, 4, 0, 1, 3, 5).reshape(side, side, channels, rows // side, -1)
+    return [
+        [x[:a, :b, :, i : i + tall, j * batch : (j + wide) * batch] for j, b in places]
+        for i, a in places
+    ]
 
 
 def _laid_out(w: Any, size: int) -> Any:
-    """The weights as (4·outputs, inputs of a tile in the order of `_tiles`)."""
+    """The weights as (4·outputs, inputs of a tile in the order of `_parts` with side 2)."""
     count, blocks = len(w), (size + 1) // 2
     w = w.reshape(count, size, size, -1)
     w = jnp.stack(
@@ -123,18 +127,31 @@ def _laid_out(w: Any, size: int) -> Any:
 
 
 def _winograd(w: Any, tiles: Any, size: int, side: int) -> Any:
-    """(side², outputs · tiles) from the inputs of tiles, ((size+1)², channels, tiles)."""
-    of_inputs, of_weights, of_outputs = (m.astype(w.dtype) for m in _maps(size, side))
+    """(side, side, outputs · tiles) from the inputs of tiles, ((size+side−1)², channels, tiles).
+
+    Its rows, and its columns, are those of even numbers first.
+    """
+    of_inputs, of_weights, of_outputs = (m.astype(w.dtype) for m in maps(size, side))
     places, channels, _ = tiles.shape
     w = w.reshape(len(w), size * size, channels).transpose(1, 0, 2)
-    weights = product(of_weights, w.reshape(size * size, -1)).reshape(places, -1, channels)
-    inputs = product(of_inputs, tiles.reshape(places, -1)).reshape(tiles.shape)
-    return product(of_outputs, product(weights, inputs).reshape(places, -1))
+    weights = product(np.kron(of_weights, of_weights), w.reshape(size * size, -1))
+    inputs = _both_ways(of_inputs, tiles).reshape(tiles.shape)
+    return _both_ways(of_outputs, product(weights.reshape(places, -1, channels), inputs))
+
+
+def _both_ways(m: Any, x: Any) -> Any:
+    """m (to × n) along the rows and the columns of x (n·n, …): (to, to, …)."""
+    to, n = m.shape
+    x = product(m, x.reshape(n, -1)).reshape(to, n, -1)
+    return product(jnp.broadcast_to(m, (to, to, n)), x)
 
 
 @cache
-def _maps(size: int, side: int) -> tuple[Any, Any, Any]:
-    """Winograd's maps of a tile's inputs, in the order of `_tiles`, of weights and of outputs.
+def maps(size: int, side: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Winograd's maps of a tile's inputs, of weights and of outputs, in one dimension.
+
+    Two polynomials of degrees side − 1 and size − 1 are multiplied by their values at
+    size + side − 1 points, one of them infinity; a convolution is the transpose of that.
     """
     places = size + side - 1
 
@@ -142,17 +159,5 @@ def _maps(size: int, side: int) -> tuple[Any, Any, Any]:
         finite = [[point**k for k in range(length)] for point in _POINTS[: places - 1]]
         return np.array([*finite, [0.0] * (length - 1) + [1.0]])
 
-    back = np.linalg.inv(values(places)).T
-    order = [
-        (i * side + p, j * side + q)
-        for i, a in _blocks(size, side)
-        for j, b in _blocks(size, side)
-        for p in range(a)
-        for q in range(b)
-    ]
-    of_inputs = np.stack([np.kron(back[:, p], back[:, q]) for p, q in order], 1)
-    of_weights = np.kron(values(size), values(size))
-    v = values(side).T
-    half = range(side // 2)
-    of_outputs = np.stack([np.kron(v[2 * i + p], v[2 * j + q]) for p in range(2) for q in range(2) for i in half for j in half])
-    return of_inputs, of_weights, of_outputs
+    order = [*range(0, side, 2), *range(1, side, 2)]
+    return np.linalg.inv(values(places)).T, values(size), values(side).T[order]
