@@ -106,6 +106,31 @@ def test_equal_ones_share_the_gradient_of_the_largest() -> None:
     np.testing.assert_allclose(got, [[1, 2], [1, 0], [0, 2], [1, 2]], rtol=1e-6)
 
 
+@pytest.mark.parametrize(("height", "width"), [(6, 7), (5, 8), (1, 3)])
+def test_the_largest_of_3_by_3_and_its_derivatives(height: int, width: int) -> None:
+    usual = lambda x: lax.reduce_window(
+        x, -jnp.inf, lax.max, (1, 3, 3, 1), (1, 2, 2, 1), ((0, 0), (1, 1), (1, 1), (0, 0))
+    )
+    with jax.enable_x64(True):
+        x = jnp.asarray(np.random.default_rng(0).standard_normal((3, height, width, 2)))
+
+        def all_of(pool: Any) -> Any:
+            loss = lambda x: jnp.sum(jnp.cos(pool(x)))
+            return pool(x), *jax.jit(lambda x: jax.jvp(jax.grad(loss), (x,), (x,)))(x)
+
+        for got, expected in zip(all_of(layers.max_pool_3), all_of(usual), strict=True):
+            np.testing.assert_allclose(got, expected, rtol=1e-12)
+
+
+def test_equal_ones_share_the_gradient_of_the_largest_of_3_by_3() -> None:
+    """Of the 4 windows of 4×4 equal numbers, those at the borders have 4, 6, 6 and 9 of them."""
+    got = jax.grad(lambda x: jnp.sum(layers.max_pool_3(x)))(jnp.ones((1, 4, 4, 1)))[0, :, :, 0]
+    assert float(jnp.sum(got)) == pytest.approx(4)
+    assert float(got[0, 0]) == pytest.approx(1 / 4)
+    assert float(got[1, 1]) == pytest.approx(1 / 4 + 1 / 6 + 1 / 6 + 1 / 9)
+    assert float(got[3, 3]) == pytest.approx(1 / 9)
+
+
 @pytest.mark.parametrize("turn_a", [False, True])
 @pytest.mark.parametrize("turn_b", [False, True])
 @pytest.mark.parametrize(("rows", "depth", "columns"), [(2, 3, 5), (8, 9, 2)])

@@ -98,6 +98,54 @@ def _largest_moves(primals: Any, tangents: Any) -> Any:
     return top, jnp.sum(chosen * moved, 0) / count
 
 
+def pooled_by_three(x: Any) -> Any:
+    """3×3 maximum of (channels, height, width, batch), stride 2, padding 1: along rows, then along
+    columns.
+    """
+    channels, height, width, batch = x.shape
+    tall, wide = -(-height // 2), -(-width // 2)
+    x = _filled(_kept(x).reshape(channels, height, -1), height % 2)
+    x = _kept(largest_of_three(x.reshape(channels, tall, 2, -1)))
+    x = _filled(x.reshape(-1, width, batch), width % 2)
+    return largest_of_three(x.reshape(-1, wide, 2, batch)).reshape(channels, tall, wide, batch)
+
+
+def _filled(x: Any, more: int) -> Any:
+    return jnp.pad(x, ((0, 0), (0, more), (0, 0)), constant_values=-jnp.inf)
+
+
+def _kept(x: Any) -> Any:
+    """x, written to memory: XLA would compute it again in every place where it is used. Only
+    products are never repeated, so this is one, with the identity. x must be finite.
+    """
+    if x.size % 2:
+        return x
+    return product(jnp.eye(2, dtype=x.dtype), x.reshape(2, -1)).reshape(x.shape)
+
+
+@jax.custom_jvp
+def largest_of_three(x: Any) -> Any:
+    """The maximum of each pair and the second of the pair before it, of (some, pairs, 2, more)."""
+    return jnp.maximum(jnp.maximum(x[:, :, 0], x[:, :, 1]), _before(x[:, :, 1], -jnp.inf))
+
+
+@largest_of_three.defjvp
+def _largest_of_three_moves(primals: Any, tangents: Any) -> Any:
+    """As for `largest`."""
+    (x,), (moved,) = primals, tangents
+    top = largest_of_three(x)
+    pair = (x == top[:, :, None]).astype(x.dtype)
+    before = (_before(x[:, :, 1], -jnp.inf) == top).astype(x.dtype)
+    second = jnp.sum(jnp.asarray([0, 1], x.dtype)[:, None] * moved, 2)
+    total = jnp.sum(pair * moved, 2) + before * _before(second, 0)
+    return top, total / (pair[:, :, 0] + pair[:, :, 1] + before)
+
+
+def _before(x: Any, first: float) -> Any:
+    """x, each place of its second axis with what was at the place before."""
+    return jnp.pad(x[:, :-1], ((0, 0), (1, 0), (0, 0)), constant_values=first)
+
+
 def _parts(x: Any, size: int, side: int, tall: int, wide: int) -> list[list[Any]]:
     """The inputs of all tiles, by blocks of at most side × side: each is (rows, columns, channel,
     tall, wide·batch).
