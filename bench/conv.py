@@ -140,7 +140,9 @@ def main() -> None:
         default=[1, 2],
         help="PyTorch's; on a busy machine several wait for each other and take minutes",
     )
+    parser.add_argument("--clients", type=int, default=CLIENTS, help="fewer on a busy machine")
     arguments = parser.parse_args()
+    globals()["CLIENTS"] = arguments.clients
     headings = " | ".join(f"PyTorch, threads: {count}" for count in arguments.threads)
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}\n")
     print(

@@ -170,7 +170,7 @@ class SmallResNet(ModelSpec):
 
         def forward(p: dict[str, Any], x: Any, norm: Norm) -> Any:
             h = conv(p["conv"], images(x, shape), 7, stride=2, padding=3)
-            h = max_pool_3(relu(norm("norm", p["norm"], h)))
+            h = relu(max_pool_3(norm("norm", p["norm"], h)))
             for name, (_, _, stride) in residuals.items():
                 q = p[name]
                 y = conv(q["conv1"], h, 3, stride=stride, padding=1)

@@ -39,7 +39,7 @@ def dense_first(p: dict[str, Any], x: Any) -> Any:
 
 
 def dense(p: dict[str, Any], x: Any) -> Any:
-    return p["w"] @ x + p["b"][:, None]
+    return product(p["w"], x) + p["b"][:, None]
 
 
 def conv_init(key: Any, channels: int, outputs: int, size: int) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def conv(p: dict[str, Any], x: Any, size: int, stride: int = 1, padding: int = 0
     if not _on_cpu():
         out = _xla_conv(p, x, size, stride, padding)
     elif tiles.tiled(size, stride):
-        out = tiles.outputs(p["w"], _padded(x, padding), size, -(-rows // 2), -(-columns // 2))
+        out = tiles.outputs(p["w"], _padded(x, padding), size, rows, columns)
         out = tiles.assembled(out)[:, :rows, :columns]
     else:
         x = _padded(x, padding)
@@ -80,7 +80,8 @@ def conv_relu_pool(p: dict[str, Any], x: Any, size: int, padding: int = 0) -> An
     """max_pool(relu(conv)), with the maximum taken first: the rest is then done on a quarter."""
     tall, wide = ((s + 2 * padding - size + 1) // 2 for s in x.shape[1:3])
     if _on_cpu():
-        out = tiles.largest(tiles.outputs(p["w"], _padded(x, padding), size, tall, wide))
+        out = tiles.outputs(p["w"], _padded(x, padding), size, 2 * tall, 2 * wide)
+        out = tiles.pooled(out)[:, :tall, :wide]
     else:
         out = max_pool(_xla_conv(p, x, size, 1, padding))
     return jax.nn.relu(out + p["b"][:, None, None, None])
@@ -116,6 +117,8 @@ def max_pool(x: Any) -> Any:
 
 def max_pool_3(x: Any) -> Any:
     """3×3 maximum with stride 2 and padding 1."""
+    if _on_cpu():
+        return tiles.pooled_by_three(x)
     return lax.reduce_window(
         x, -jnp.inf, lax.max, (1, 3, 3, 1), (1, 2, 2, 1), ((0, 0), (1, 1), (1, 1), (0, 0))
     )
@@ -129,11 +132,18 @@ def group_norm(p: dict[str, Any], x: Any, groups: int = 16) -> Any:
     """Group normalisation: as many parameters as batch normalisation, but no statistics that live
     outside the parameters.
     """
-    g = x.reshape(groups, -1, x.shape[-1])
-    mean = g.mean(1, keepdims=True)
-    spread = jnp.square(g - mean).mean(1, keepdims=True)
-    x = ((g - mean) * lax.rsqrt(spread + 1e-5)).reshape(x.shape)
-    return x * p["scale"][:, None, None, None] + p["shift"][:, None, None, None]
+    mean = _over_group(x.mean((1, 2)), groups)
+    spread = _over_group(jnp.square(x - mean).mean((1, 2)), groups)
+    factor = lax.rsqrt(spread + 1e-5) * p["scale"][:, None, None, None]
+    return x * factor + (p["shift"][:, None, None, None] - mean * factor)
+
+
+def _over_group(x: Any, groups: int) -> Any:
+    """The mean over the channels of a group, for each of them: (channels, 1, 1, batch)."""
+    channels, batch = x.shape
+    mean = x.reshape(groups, -1, batch).mean(1, keepdims=True)
+    spread = jnp.broadcast_to(mean, (groups, channels // groups, batch))
+    return spread.reshape(channels, 1, 1, batch)
 
 
 def images(x: Any, shape: tuple[int, int, int]) -> Any:
