@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import coterie
 from coterie import InvalidInput
 from coterie.core.vector import Vector
-from coterie.coupling import projection
+from coterie.coupling import layered, projection
 from coterie.coupling.projection import Blocks, Projection
 
 LIKE = Vector({"a": jnp.zeros((3, 5)), "b": jnp.zeros(4), "c": jnp.zeros((2, 2, 2))})
@@ -103,7 +103,7 @@ def test_blocks_lie_on_the_diagonal_and_nowhere_else(label: str, dsub: int) -> N
 
 def test_one_block_per_layer() -> None:
     matrix = dense(draw("layer"))
-    rows = projection.layer_rows([15, 4, 8], 10)
+    rows = layered.layer_rows([15, 4, 8], 10)
     assert sum(rows) == 10
     r, c = np.cumsum([0, *rows]), np.cumsum([0, 15, 4, 8])
     inside = np.zeros((10, D), bool)
@@ -145,9 +145,7 @@ def test_the_layers_of_the_shipped_models() -> None:
     """A perceptron has two, not four; LeNet five, not ten."""
     count = lambda model, shape: (
         max(
-            projection.layers_of(
-                Vector(jax.eval_shape(model.build(shape, 3).init, jax.random.key(0)))
-            )
+            layered.layers_of(Vector(jax.eval_shape(model.build(shape, 3).init, jax.random.key(0))))
         )
         + 1
     )
@@ -160,7 +158,7 @@ def test_the_layers_of_the_shipped_models() -> None:
 @given(sizes=st.lists(st.integers(1, 400), min_size=1, max_size=8), share=st.floats(0, 1))
 def test_layers_share_the_rows_in_proportion(sizes: list[int], share: float) -> None:
     dsub = len(sizes) + round(share * (sum(sizes) - len(sizes)))
-    rows = projection.layer_rows(sizes, dsub)
+    rows = layered.layer_rows(sizes, dsub)
     assert sum(rows) == dsub
     assert all(1 <= r <= s for r, s in zip(rows, sizes, strict=True))
     ideal = [dsub * s / sum(sizes) for s in sizes]
