@@ -1,4 +1,4 @@
-"""Which arrays of a model make a layer, and how the rows of a projection are shared among layers."""
+"""Which arrays of a model make a layer, and how the rows of a projection are shared among them."""
 
 from __future__ import annotations
 
