@@ -67,8 +67,8 @@ def test_wrong_rules_are_one_sentence(cli: Cli, config: Path, tmp_path: Path) ->
     ("rule", "sentence"),
     [
         (
-            {"name": "kin", "ties": "both", "gossip": 2, "every": 3},
-            "kin.every is 3, but peers find their kin once: it must be 0.",
+            {"name": "gain", "tries": 2},
+            "the rule 'gain' tries others' models, which real federations do",
         ),
         ({"name": "greedy"}, "the rule 'greedy' tries others' models, which real federations do"),
     ],
