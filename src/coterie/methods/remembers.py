@@ -19,6 +19,8 @@ from coterie.models.base import Model
 from coterie.models.memorised import Memorised, Stored, memorised
 from coterie.models.objective import Objective
 
+TILE = 32
+"""Held-out rows that are looked at together: each look goes through all that is remembered."""
 GRID = 11
 """Values of λ_k that are tried: 0, 0.1, …, 1."""
 
@@ -105,16 +107,21 @@ class Remembers(LocalSGD):
         least = jnp.finfo(stored.features.dtype).tiny
 
         def add(i: Any, total: Any) -> Any:
-            row = objective.start + i
-            x, y = objective.x[row][None], objective.y[row]
-            own = apply.own(stored.parameters, x)[0]
-            near = apply.near(stored, apply.features(stored.parameters, x), voters)[0]
-            mixed = own + tried[:, None] * (near - own)
+            places = i * TILE + jnp.arange(TILE)
+            rows = objective.start + jnp.clip(places, 0, jnp.maximum(out - 1, 0))
+            x, y = objective.x[rows], objective.y[rows]
+            own = apply.own(stored.parameters, x)
+            near = apply.near(stored, apply.features(stored.parameters, x), voters)
+            mixed = own + tried[:, None, None] * (near - own)
             if apply.task == "regression":
-                return total + 0.5 * jnp.sum((mixed - y) ** 2, 1)
-            return total - jnp.log(jnp.maximum(mixed[:, y], least))
+                each = 0.5 * jnp.sum((mixed - y.reshape(TILE, -1)) ** 2, 2)
+            else:
+                picked = jnp.take_along_axis(mixed, y[None, :, None], 2)[..., 0]
+                each = -jnp.log(jnp.maximum(picked, least))
+            return total + jnp.sum(jnp.where(places < out, each, 0), 1)
 
-        total = jax.lax.fori_loop(0, out, add, jnp.zeros_like(tried))
+        tiles = (out + TILE - 1) // TILE
+        total = jax.lax.fori_loop(0, tiles, add, jnp.zeros_like(tried))
         return jnp.where(jnp.any(voters), tried[jnp.argmin(total)], 0)
 
     def mixed(self, w: Vector, objective: Objective) -> dict[str, Vector]:
