@@ -128,11 +128,14 @@ def rivals(small: bool) -> list[dict[str, Any]]:
 
 
 def later() -> list[dict[str, Any]]:
-    """MNIST: what its table lacks, beside Local, but for kNN-Per: 100 clients with a memory of 784
-    numbers a row take a minute a run.
-    """
+    """MNIST: what its table lacks, beside Local; kNN-Per has a table of its own (`knn-mnist`)."""
     local, _, looks = again()
     return [local, looks, *(r for r in rivals(small=False) if r["name"] != "knn-per")]
+
+
+def memories() -> list[dict[str, Any]]:
+    """kNN-Per beside Local with and without a memory."""
+    return [{"name": name, **STEPS} for name in ("local", "knn-per", "knn-local")]
 
 
 def rarely(oracle: str) -> list[dict[str, Any]]:
@@ -204,6 +207,7 @@ if __name__ == "__main__":
         made[f"bytes-{name}"] = experiment(f"{title}: few bytes", data, rarely(oracle))
     title, data, _ = FEDERATIONS["mnist"]
     made["later-mnist"] = experiment(f"{title}: later rivals", data, later())
+    made["knn-mnist"] = experiment(f"{title}: kNN-Per", data, memories())
     for name in AGAIN:
         title, data, _ = FEDERATIONS[name]
         made[f"again-{name}"] = experiment(f"{title}: looking again", data, again())
