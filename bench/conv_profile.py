@@ -12,18 +12,16 @@ XLA's products in the shapes of McMahan's CNN, and of PyTorch's convolutions. Pi
 from __future__ import annotations
 
 import argparse
-import collections
 import statistics
-import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from bench.conv import LR, MODELS, STEPS, B
+from bench.round_profile import show, spent
 from coterie.models.base import get_model
 
 SHAPES = {
@@ -56,26 +54,6 @@ def steps(model: str, shape: tuple[int, int, int]) -> Callable[[], Any]:
     compiled = jax.jit(all_steps).lower(made.init(jax.random.key(2)), x, y).compile()
     p = made.init(jax.random.key(2))
     return lambda: (jax.block_until_ready(compiled(p, x, y)), compiled)[1]
-
-
-def profile(run: Callable[[], Any], most: int) -> None:
-    lines = {}
-    for line in run().as_text().splitlines():
-        name, found, what = line.strip().removeprefix("ROOT ").partition(" = ")
-        if found:
-            lines[name.lstrip("%")] = what.split(", metadata")[0][:110]
-    with tempfile.TemporaryDirectory() as folder:
-        with jax.profiler.trace(folder):
-            run()
-        file = next(Path(folder).rglob("*.xplane.pb"))
-        data = jax.profiler.ProfileData.from_file(str(file))
-        spent: collections.Counter[str] = collections.Counter()
-        for event in (e for plane in data.planes for line in plane.lines for e in line.events):
-            if event.name in lines and not event.name.startswith(("while", "call")):
-                spent[event.name] += event.duration_ns / STEPS / 1e6
-    print(f"all: {sum(spent.values()):.2f} ms a step")
-    for name, took in spent.most_common(most):
-        print(f"{took:7.3f}  {name:32} {lines[name]}")
 
 
 def speed(run: Callable[[], Any], flops: int, repeats: int = 15) -> float:
@@ -115,7 +93,8 @@ def main() -> None:
     if arguments.products:
         products()
     else:
-        profile(steps(*MODELS[arguments.model]), arguments.most)
+        run = steps(*MODELS[arguments.model])
+        show(spent(run, run().as_text()), STEPS, "step", arguments.most)
 
 
 if __name__ == "__main__":

@@ -122,5 +122,6 @@ ROWS: tuple[Problem, ...] = (
     Problem("ditto", "mlp", 20, **_MLP),
     Problem("fedavg", "lenet", 10, 784),
     Problem("fedavg", "cnn", 10, 784, steps=5),
+    Problem("fedavg", "cnn", 10, 784),
 )
 """The first of pFedMe's is the size of its paper's Synthetic data, FedU's that of HAR."""
