@@ -12,7 +12,7 @@ from coterie import Federation
 from coterie.core.errors import Diverged
 from coterie.engine.smoothness import smoothness
 from coterie.runs.check import checked
-from tests.cli.conftest import Cli, cli  # noqa: F401
+from tests.conftest import Cli
 
 FULL = {"rounds": 60, "eval_every": 60, "sampling": "full", "precision": "float64"}
 

@@ -17,7 +17,7 @@ from coterie.runs.reproduce import Block, PaperTable, table_of
 from coterie.runs.reproduce.base import Printed, all_tables
 from coterie.runs.reproduce.carry_out import Wish, carry_out
 from coterie.runs.reproduce.result import Measured, order, write
-from tests.cli.conftest import Cli, cli  # noqa: F401
+from tests.conftest import Cli
 
 REAL = os.environ.get("COTERIE_DATA")
 BLOCKS = [
