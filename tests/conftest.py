@@ -32,7 +32,6 @@ import numpy as np
 import pytest
 
 from coterie import Federation
-from coterie.cli import main
 from coterie.core.compilation import use_cache
 from tests.support.federations import blobs
 
@@ -124,6 +123,8 @@ def wide() -> Federation:
 @pytest.fixture
 def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Cli:
     """Call the command line in an empty folder; gives exit code, output and errors."""
+    from coterie.cli import main
+
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COTERIE_NO_CACHE", "1")
     (tmp_path / "experiment.toml").write_text(EXPERIMENT)

@@ -79,7 +79,7 @@ def test_the_value_that_is_suggested_is_stable(linear: Federation) -> None:
     assert verdict.advice == f"Take lr ≤ {1 / beta:.3g}."
 
 
-def test_on_the_command_line(cli: Cli, tmp_path: Path) -> None:  # noqa: F811
+def test_on_the_command_line(cli: Cli, tmp_path: Path) -> None:
     code, out, _ = cli("check", "experiment.toml")
     assert code == 0
     assert "FedU: stable" in out

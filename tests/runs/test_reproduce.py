@@ -95,7 +95,7 @@ def test_verdicts_and_order() -> None:
     assert order([near]) == ""
 
 
-def test_what_is_wrong_is_said_in_a_sentence(cli: Cli, tmp_path: Path) -> None:  # noqa: F811
+def test_what_is_wrong_is_said_in_a_sentence(cli: Cli, tmp_path: Path) -> None:
     code, _, said = cli("reproduce", "fedu/table-9")
     assert code == 2
     assert "fedu/table-3" in said
