@@ -118,7 +118,7 @@ def test_time_that_was_spent_before_counts(tmp_path: Path) -> None:
     assert {trial.state for trial in again.trials()} == {"cut"}
 
 
-LONG = TWO.replace("rounds = 4", "rounds = 400").replace("= 48", f"= {12 * 400 * 2}")
+LONG = 'name = "e"' + TWO.replace("rounds = 4", "rounds = 200").replace("= 48", f"= {12 * 200 * 2}")
 
 
 @linux
