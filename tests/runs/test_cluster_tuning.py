@@ -18,10 +18,13 @@ from coterie.core.files import locked
 from coterie.runs import inputs
 from coterie.runs.cluster.address import Scheduler
 from coterie.runs.experiment import Experiment
+from coterie.runs.reproduce.carry_out import Wish, carry_out
 from coterie.runs.tuning.batch import TrialBatch
 from coterie.runs.tuning.folder import PlannedTuning, tune_into
 from coterie.runs.tuning.workshop import Workshop
+from tests.conftest import Cli
 from tests.runs.test_cluster import children, until
+from tests.runs.test_reproduce import tiny
 from tests.runs.test_tune_folder import EXPERIMENT, trials_in, tuned, values
 from tests.support.dask_lab import lab
 from tests.test_grid import alive, linux, quiet
@@ -116,6 +119,29 @@ def test_time_that_was_spent_before_counts(tmp_path: Path) -> None:
     again = workshop.asked.study(0, workshop.settings, workshop.storage())
     assert again.finished
     assert {trial.state for trial in again.trials()} == {"cut"}
+
+
+@pytest.mark.parametrize("command", [("tune", "e.toml"), ("reproduce", "fedu/table-3")])
+def test_commands_that_take_a_cluster_refuse_what_does_not_go_with_it(
+    cli: Cli, command: tuple[str, ...]
+) -> None:
+    code, _, said = cli(*command, "--cluster", "tcp://10.0.0.1:8786")
+    assert (code, "another machine and not encrypted" in " ".join(said.split())) == (2, True)
+    code, _, said = cli(*command, "--cluster", "tcp://127.0.0.1:1", "--jobs", "2")
+    assert (code, "--jobs is 2 and --cluster is" in " ".join(said.split())) == (2, True)
+
+
+@pytest.mark.slow
+def test_a_papers_table_is_run_by_workers(tmp_path: Path) -> None:
+    table = tiny("pfedme/table-1", "synthetic-mlr", "pFedMe (GM)", "pFedMe (PM)")
+    found = []
+    with lab(tmp_path / "lab") as cluster:
+        for name, where in (("one", None), ("two", Scheduler(cluster.address))):
+            wish = Wish(tmp_path / name, quick=True, say=quiet, cluster=where)
+            ((_, done),) = carry_out([table], wish)
+            outcomes = [o for e in done[0].comparison.entries for o in e.outcomes]
+            found.append([o.last().tolist() for o in outcomes])
+    assert found[0] == found[1]
 
 
 LONG = 'name = "e"' + TWO.replace("rounds = 4", "rounds = 200").replace("= 48", f"= {12 * 200 * 2}")
