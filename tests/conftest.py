@@ -1,13 +1,14 @@
-"""Shared by all tests: one cache of compiled programs for all workers and runs, and the small
-federations that tests use.
+"""Shared by all tests: one cache of compiled programs for all workers and runs, the small
+federations that tests use, and the command line.
 """
 
 from __future__ import annotations
 
 import getpass
 import os
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from itertools import count
 from pathlib import Path
@@ -44,6 +45,20 @@ use_cache(
     )
 )
 
+
+EXPERIMENT = """
+[data]
+name = "digits"
+clients = 5
+[training]
+rounds = 4
+eval_every = 2
+batch_size = 8
+[method]
+name = "fedu"
+local_steps = 2
+"""
+Cli = Callable[..., tuple[int, str, str]]
 
 MAPS = Path("/proc/self/maps")
 _finished = count(1)
@@ -103,3 +118,25 @@ def wide() -> Federation:
         blobs(rng, [3] * 10, 2, 2),
         classes=2,
     )
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Cli:
+    """Call the command line in an empty folder; gives exit code, output and errors."""
+    from coterie.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COTERIE_NO_CACHE", "1")
+    (tmp_path / "experiment.toml").write_text(EXPERIMENT)
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["coterie", *arguments])
+        code = 0
+        try:
+            main()
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return call

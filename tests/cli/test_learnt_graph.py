@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import tomli_w
 
-from tests.cli.conftest import Cli
+from tests.conftest import Cli
 from tests.support.peering import NAMES, little, make_plan
 
 CONFIG = """

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import coterie
 from coterie.data.digest import hash_federation
 from coterie.data.mapped import load_mapped
-from tests.cli.conftest import Cli
+from tests.conftest import Cli
 
 RUN = """
 [data]

@@ -1,19 +1,22 @@
-"""Devices with memories of their own: each has its own clients' rows, and results stay the same."""
+"""Devices with memories of their own: each has its own clients' rows, or an equal share of all, and
+results stay the same.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 
 import coterie
 from coterie import Federation
 from coterie.adversary import get_attack
-from coterie.engine import apart, mesh
+from coterie.engine import mesh, prepare
 from coterie.engine.mesh import Apart
 from coterie.engine.row_scores import row_scores
+from coterie.engine.scattered import Scattered
+from coterie.engine.supply import FromHost
 from tests.support.conformance_cases import SAMPLED, TRAINING, assert_alike, small, uneven_graph
 
 TIGHT = {"rtol": 1e-10, "atol": 1e-12}
@@ -25,12 +28,14 @@ def accelerators(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cores that are taken for devices with memories of their own."""
     count = lambda mesh: 1 if mesh is None else mesh.size
     monkeypatch.setattr(mesh, "memories", count)
-    monkeypatch.setattr(apart, "memories", count)
+    monkeypatch.setattr(prepare, "memories", count)
 
 
-def both(method: Any, federation: Federation, **options: Any) -> tuple[Any, Any]:
+def both(
+    method: Any, federation: Federation, kept: type = Apart, **options: Any
+) -> tuple[Any, Any]:
     one, two = (coterie.simulate(method, federation, **options, devices=d) for d in (1, 2))
-    assert isinstance(two.simulator.setting.data.x, Apart)
+    assert isinstance(two.simulator.setting.data.x, kept)
     return one, two
 
 
@@ -84,9 +89,10 @@ def test_some_drop_out(ragged: Federation) -> None:
 
 
 @pytest.mark.slow
-def test_several_seeds_share_the_rows(ragged: Federation) -> None:
+@pytest.mark.parametrize("options", [TRAINING, SAMPLED])
+def test_several_seeds_share_the_rows(ragged: Federation, options: dict[str, Any]) -> None:
     runs = [
-        coterie.simulate_many([small("fedavg")], ragged, seeds=[0, 1], **TRAINING, devices=d)
+        coterie.simulate_many([small("fedavg")], ragged, seeds=[0, 1], **options, devices=d)
         for d in (1, 2)
     ]
     for one, two in zip(*runs, strict=True):
@@ -112,6 +118,68 @@ def test_no_device_has_rows_of_others(ragged: Federation) -> None:
         assert not rows[len(expected) :].any()
 
 
-def test_where_a_sample_trains_every_device_has_all(ragged: Federation) -> None:
-    run = coterie.simulate(small("fedavg"), ragged, **SAMPLED, devices=2)
-    assert isinstance(run.simulator.setting.data.x, jax.Array)
+def test_where_a_sample_trains_every_device_has_an_equal_share(ragged: Federation) -> None:
+    one, two = both(small("fedavg"), ragged, Scattered, **SAMPLED)
+    assert_alike(one, two, **TIGHT)
+    for name in ("x", "y"):
+        rows = getattr(ragged.train, name)
+        each = -(-len(rows) // 2)
+        shards = getattr(two.simulator.setting.data, name).parts.addressable_shards
+        assert len(shards) == 2
+        for shard in shards:
+            device, found = shard.index[0].start or 0, np.asarray(shard.data)[0]
+            expected = rows[device * each : (device + 1) * each]
+            assert len(found) == each
+            np.testing.assert_allclose(found[: len(expected)], expected, rtol=1e-6)
+            assert not found[len(expected) :].any()
+
+
+def test_samples_are_poisoned_dealt_out_by_size_and_billed_alike(ragged: Federation) -> None:
+    attack = get_attack("random-labels", {"fraction": 0.4})
+    options = {**EPOCHS, "cohort": 3, "attack": attack}
+    one, two = both(uneven("fedavg"), ragged, Scattered, **options)
+    assert two.simulator.spec.sort_by_work
+    assert_alike(one, two, **TIGHT)
+
+
+@pytest.mark.parametrize("options", [pytest.param(TRAINING, marks=pytest.mark.slow), SAMPLED])
+def test_validation_rows_are_shared_out_too(ragged: Federation, options: dict[str, Any]) -> None:
+    kept = Scattered if "cohort" in options else Apart
+    method = small("fedu", guard=True)
+    one, two = both(method, ragged, kept, graph=uneven_graph(), **options)
+    assert isinstance(two.simulator.setting.data.held.x, kept)
+    assert_alike(one, two, **TIGHT)
+
+
+@pytest.mark.slow
+def test_some_of_a_sample_drop_out(ragged: Federation) -> None:
+    absent = lambda seed, t, cohort: np.arange(ragged.clients) == t
+
+    def after(devices: int) -> Any:
+        training = coterie.Training.from_config({**SAMPLED, "devices": devices})
+        sim = coterie.Simulator(small("fedavg"), ragged, "mlr", training, absent=absent)
+        while sim.t < 4:
+            sim.advance(4)
+        return sim
+
+    one, two = after(1), after(2)
+    assert isinstance(two.setting.data.x, Scattered)
+    for a, b in zip(one.all_models().leaves, two.all_models().leaves, strict=True):
+        np.testing.assert_allclose(a, b, **TIGHT)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("method", "more"),
+    [
+        (small("fedavg"), {"store": "host", "cohort": 3}),
+        (small("dfedu", edges=2), {"graph": uneven_graph()}),
+    ],
+)
+def test_rounds_that_come_one_by_one_are_given_their_rows(
+    ragged: Federation, method: Any, more: dict[str, Any]
+) -> None:
+    """A sample of more than one in four, whose states are on the host; and edges that are drawn."""
+    one, two = (coterie.simulate(method, ragged, **TRAINING, **more, devices=d) for d in (1, 2))
+    assert type(two.simulator.supply) is FromHost
+    assert_alike(one, two, **TIGHT)

@@ -12,7 +12,7 @@ from coterie import Federation
 from coterie.core.errors import Diverged
 from coterie.engine.smoothness import smoothness
 from coterie.runs.check import checked
-from tests.cli.conftest import Cli, cli  # noqa: F401
+from tests.conftest import Cli
 
 FULL = {"rounds": 60, "eval_every": 60, "sampling": "full", "precision": "float64"}
 
@@ -79,7 +79,7 @@ def test_the_value_that_is_suggested_is_stable(linear: Federation) -> None:
     assert verdict.advice == f"Take lr ≤ {1 / beta:.3g}."
 
 
-def test_on_the_command_line(cli: Cli, tmp_path: Path) -> None:  # noqa: F811
+def test_on_the_command_line(cli: Cli, tmp_path: Path) -> None:
     code, out, _ = cli("check", "experiment.toml")
     assert code == 0
     assert "FedU: stable" in out

@@ -239,6 +239,8 @@ def test_dask_is_not_imported_unless_asked_for() -> None:
         "assert 'distributed' not in sys.modules and 'dask' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+    code = "import sys, coterie.runs.cluster.hand; assert 'jax' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
     code = (
         "import sys; sys.modules['distributed'] = None\n"
         "from coterie import InvalidInput\n"

@@ -17,7 +17,7 @@ from coterie.runs.reproduce import Block, PaperTable, table_of
 from coterie.runs.reproduce.base import Printed, all_tables
 from coterie.runs.reproduce.carry_out import Wish, carry_out
 from coterie.runs.reproduce.result import Measured, order, write
-from tests.cli.conftest import Cli, cli  # noqa: F401
+from tests.conftest import Cli
 
 REAL = os.environ.get("COTERIE_DATA")
 BLOCKS = [
@@ -95,7 +95,7 @@ def test_verdicts_and_order() -> None:
     assert order([near]) == ""
 
 
-def test_what_is_wrong_is_said_in_a_sentence(cli: Cli, tmp_path: Path) -> None:  # noqa: F811
+def test_what_is_wrong_is_said_in_a_sentence(cli: Cli, tmp_path: Path) -> None:
     code, _, said = cli("reproduce", "fedu/table-9")
     assert code == 2
     assert "fedu/table-3" in said

@@ -31,7 +31,7 @@ rounds = {rounds}
 eval_every = 5
 checkpoint_every = 5
 fraction = 0.6
-precision = "float64"
+precision = "{precision}"
 store = "{store}"
 [method]
 name = "fedu"
@@ -58,9 +58,12 @@ def done(*arguments: Any, code: int = 0) -> str:
     return said
 
 
-def experiment(folder: Path, *, rounds: int, store: str, steps: int = 3) -> Path:
+def experiment(
+    folder: Path, *, rounds: int, store: str, steps: int = 3, precision: str = "float64"
+) -> Path:
     path = folder / "several.toml"
-    path.write_text(EXPERIMENT.format(rounds=rounds, store=store, steps=steps))
+    given = {"rounds": rounds, "store": store, "steps": steps, "precision": precision}
+    path.write_text(EXPERIMENT.format(**given))
     return path
 
 
@@ -69,15 +72,25 @@ def models(folder: Path) -> Any:
     return np.concatenate([leaf.reshape(7, -1) for leaf in simulator.all_models().leaves], 1)
 
 
-@pytest.mark.parametrize("store", ["host", pytest.param("device", marks=pytest.mark.slow)])
-def test_two_processes_end_with_the_models_of_one(store: str, tmp_path: Path) -> None:
-    toml = experiment(tmp_path, rounds=5, store=store)
+EXACT = {"rtol": 1e-10, "atol": 1e-12}
+
+
+@pytest.mark.parametrize(
+    ("store", "precision", "close"),
+    [
+        ("host", "float32", {"rtol": 1e-5, "atol": 1e-6}),
+        pytest.param("host", "float64", EXACT, marks=pytest.mark.slow),
+        pytest.param("device", "float64", EXACT, marks=pytest.mark.slow),
+    ],
+)
+def test_two_processes_end_with_the_models_of_one(
+    store: str, precision: str, close: dict[str, float], tmp_path: Path
+) -> None:
+    toml = experiment(tmp_path, rounds=5, store=store, precision=precision)
     done("run", toml, "-o", tmp_path / "one", "-s", "training.devices=1")
     said = done("launch", toml, "-o", tmp_path / "two", "--processes", 2)
     assert said.count("by samples") == 1, "one process prints"
-    np.testing.assert_allclose(
-        models(tmp_path / "one"), models(tmp_path / "two"), rtol=1e-10, atol=1e-12
-    )
+    np.testing.assert_allclose(models(tmp_path / "one"), models(tmp_path / "two"), **close)
     files = lambda run: {p.name for p in (tmp_path / run).iterdir()} - {".lock"}
     assert files("one") == files("two")
 
@@ -103,7 +116,7 @@ def test_a_killed_process_stops_the_run_and_three_go_on(tmp_path: Path) -> None:
     assert "go on with: coterie" in said
     assert "Traceback" not in said
     done("launch", run, "--processes", 3)
-    np.testing.assert_allclose(models(tmp_path / "one"), models(run), rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(models(tmp_path / "one"), models(run), **EXACT)
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,8 @@ from typing import Any
 import pytest
 
 from coterie.runs.experiment import Experiment
-from tests.cli.conftest import Cli, cli
+from tests.conftest import Cli
 
-__all__ = ["cli"]
 EXPERIMENT = """
 seeds = [0, 1]
 [data]

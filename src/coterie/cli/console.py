@@ -51,8 +51,9 @@ Cluster = Annotated[
     str | None,
     typer.Option(
         "--cluster",
-        help="Give each run to a worker of this Dask cluster: its scheduler's address"
-        " (tls://host:port, or tcp:// on this machine) or file (.json).",
+        help="Give each run, or the tuning of each method, to a worker of this Dask cluster: the"
+        " address of its scheduler (tls://host:port, or tcp:// on this machine) or its file"
+        " (.json).",
     ),
 ]
 ClusterKeys = Annotated[

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from coterie.cli.console import Jobs, out, say
+from coterie.cli.console import Cluster, ClusterKeys, Insecure, Jobs, cluster_of, out, say
 from coterie.core.errors import InvalidInput
 
 
@@ -29,6 +29,9 @@ def reproduce(
         list[str] | None, typer.Option("--block", help="A part of the table (repeat).")
     ] = None,
     jobs: Jobs = 1,
+    cluster: Cluster = None,
+    cluster_keys: ClusterKeys = None,
+    insecure: Insecure = False,
     folder: Annotated[
         Path, typer.Option("--out", "-o", help="Where results go, as PAPER/TABLE.")
     ] = Path("experiments"),
@@ -43,6 +46,7 @@ def reproduce(
 
     coterie reproduce fedu/table-3 --block har-convex --jobs 2
     """
+    where = cluster_of(cluster, cluster_keys, insecure, jobs)
     from coterie.cli.progress import bars
     from coterie.runs.reproduce.base import all_tables, table_of
     from coterie.runs.reproduce.carry_out import Wish, carry_out
@@ -76,6 +80,7 @@ def reproduce(
             begin,
             say,
             tuple(blocks or ()),
+            where,
         )
         for table, done in carry_out(tables, wish):
             if done:

@@ -8,7 +8,19 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from coterie.cli.console import DataDir, Force, Import, Set, load_plugins, out, say
+from coterie.cli.console import (
+    Cluster,
+    ClusterKeys,
+    DataDir,
+    Force,
+    Import,
+    Insecure,
+    Set,
+    cluster_of,
+    load_plugins,
+    out,
+    say,
+)
 from coterie.core.metrics import Metric, metric_of
 
 
@@ -51,6 +63,9 @@ def tune(
         int,
         typer.Option("--jobs", "-j", help="Methods at a time, each in a process of its own."),
     ] = 1,
+    cluster: Cluster = None,
+    cluster_keys: ClusterKeys = None,
+    insecure: Insecure = False,
     force: Force = False,
 ) -> None:
     """Tune every method, and Local, with the same budget of gradient steps each, on validation data
@@ -64,6 +79,7 @@ def tune(
 
     coterie tune experiment.toml --preset lp-proj-c2 --folds 5
     """
+    where = cluster_of(cluster, cluster_keys, insecure, jobs)
     load_plugins(imports)
     from coterie.cli.progress import bars
     from coterie.runs.grid import Board
@@ -83,7 +99,9 @@ def tune(
     place = folder or Path("runs") / f"{experiment.stem}-tune"
     with bars(out, unit="s" if minutes is not None else "steps") as begin:
         board = begin if isinstance(begin, Board) else None
-        found = tune_into(chosen, place, force=force, jobs=jobs, board=board, say=say)
+        found = tune_into(
+            chosen, place, force=force, jobs=jobs, cluster=where, board=board, say=say
+        )
     out.print(_table(found, metric_of(chosen.training.metric, chosen.federation().task)))
     out.print(
         "Tuned on validation data; test rows were not read. Compare with: coterie compare"

@@ -180,7 +180,10 @@ def put(mesh: Mesh | None, tree: PyTree) -> PyTree:
     """Arrays on every device, before a program is called."""
     if mesh is None:
         return tree
-    return jax.device_put(tree, NamedSharding(mesh, EVERYWHERE))
+    # JAX asks whether all processes give the same, and compares what it has rounded with a number
+    # of Python's that it has not: so all are rounded first.
+    rounded = lambda leaf: leaf if isinstance(leaf, jax.Array) else jnp.asarray(leaf)
+    return jax.device_put(jax.tree.map(rounded, tree), NamedSharding(mesh, EVERYWHERE))
 
 
 def put_constants(mesh: Mesh | None, tree: PyTree) -> PyTree:

@@ -20,11 +20,11 @@ from coterie.core.typing import Scalar
 from coterie.coupling.graph import PAIRWISE, Graph, complete
 from coterie.coupling.learnt.base import GraphRule, empty
 from coterie.data.federation import Federation
-from coterie.engine.apart import OwnRows, Shares, keeps_apart
+from coterie.engine.apart import EqualShares, OwnRows, ScatteredRows, Shares, shares_of
 from coterie.engine.edges import Edges
 from coterie.engine.evaluate import DeviceSplit, to_device
 from coterie.engine.exchange import exchange_of
-from coterie.engine.mesh import devices_for, mesh_of, put
+from coterie.engine.mesh import devices_for, memories, mesh_of, put
 from coterie.engine.setting import Coupled, Data, Spec
 from coterie.engine.side_by_side import between, side_by_side
 from coterie.engine.supply import FEW, FromHost, Shelf, Supply
@@ -79,6 +79,13 @@ def spec_of(
     return Spec(learner, n, cohort, min(at_once, trainers), sort_by_work=uneven, mesh=mesh)
 
 
+Rows = Literal["device", "host", "apart", "scattered", "supplied"]
+"""Where training data are: all on every device; on the host, with the graph, as the clients' states
+are, because a round takes few of the clients; each client's on its device; an equal share of them
+on every device; or on the host while the graph is on every device.
+"""
+
+
 class OnDevice(NamedTuple):
     """What several runs on one federation can share; shelves where it is not on the device."""
 
@@ -86,11 +93,15 @@ class OnDevice(NamedTuple):
     splits: dict[str, Any]
     graph: Coupled
     mesh: Mesh | None
-    shares: dict[bool, Shares] | None = None
-    """Where every device has its own clients' rows only: those, by `Spec.sort_by_work`."""
+    rows: Rows
+    shares: dict[Any, Any]
+    """What devices have of the rows that are shared out, once it is known."""
 
-
-Rows = Literal["device", "host", "apart"]
+    def shared(self, key: Any, make: Any) -> Any:
+        """What one run has shared out is there for the others."""
+        if key not in self.shares:
+            self.shares[key] = make()
+        return self.shares[key]
 
 
 def rows_kept(
@@ -102,19 +113,23 @@ def rows_kept(
     *,
     mesh: Mesh | None,
 ) -> Rows:
-    """Where training data are: all on every device; on the host with the graph, as the clients'
-    states are, because a round takes few of the clients; or apart, each device its own clients'.
+    """Where training data are.
 
-    A rule that learns a graph looks at all of them.
+    No accelerator has all of them, unless a rule lets clients try others' models: then everybody
+    looks at validation rows at any time.
     """
     rule = graph if isinstance(graph, GraphRule) else None
     takers = method.takers(cohort, clients)
-    tries = rule is not None and rule.tries_models
-    if keeps_apart(method, takers, clients, mesh, tries=tries):
+    stored, drawn = options.store == "device", getattr(method, "edges", None) is not None
+    shared = memories(mesh) > 1 and not (rule is not None and rule.tries_models)
+    if shared and takers == clients and not drawn:
         return "apart"
-    if options.store == "device" or rule is not None or exchange_of(method).pooled:
-        return "device"
-    return "host" if takers * FEW <= clients else "device"
+    pooled = exchange_of(method).pooled
+    if not stored and rule is None and not pooled and takers * FEW <= clients:
+        return "host"
+    if shared:
+        return "scattered" if stored and not drawn else "supplied"
+    return "device"
 
 
 def on_device(
@@ -124,7 +139,7 @@ def on_device(
     mesh: Mesh | None,
     rows: Rows = "device",
 ) -> OnDevice:
-    """Data and graph of a run. Rows that are kept apart come later (`supplied`)."""
+    """Data and graph of a run. Rows that are shared out come later (`supplied`)."""
     dtype = jnp.dtype(options.precision)
     kept: Any = Shelf if rows != "device" else partial(to_device, mesh=mesh)
     train = kept(fed.train, dtype)
@@ -133,7 +148,7 @@ def on_device(
     held |= {"train": train} if options.train_metrics else {}
     table = rows == "host" and graph is not None and narrow(graph)
     here = put(mesh, coupled(None if table else graph, dtype))
-    return OnDevice(train, held, here, mesh, {} if rows == "apart" else None)
+    return OnDevice(train, held, here, mesh, rows, {})
 
 
 def supplied(
@@ -150,13 +165,22 @@ def supplied(
     if not isinstance(there.train, Shelf):
         given = None if lying is None else jnp.asarray(lying)
         return data._replace(lying_y=given), Supply(edges)
-    if (shares := there.shares) is not None:
-        if spec.sort_by_work not in shares:
-            shares[spec.sort_by_work] = Shares(there.train, spec)
-        return data, OwnRows(there.train, lying, shares[spec.sort_by_work])
+    train, mesh = there.train, there.mesh
     held = None if data.held is None else there.splits["validation"]
-    table = None if graph is None or there.graph.dense is not None else graph
-    return data, FromHost(there.train, held, lying, table, edges)
+    if mesh is not None and there.rows == "apart":
+
+        def deal() -> Any:
+            dealt = shares_of(train.size, spec)
+            return [None if s is None else Shares(s, dealt, mesh) for s in (train, held)]
+
+        key = spec.sort_by_work, held is None
+        return data, OwnRows(train, held, lying, *there.shared(key, deal))
+    if mesh is not None and there.rows == "scattered":
+        cut = lambda s: None if s is None else EqualShares(s, spec.cohort, mesh)
+        shares = there.shared(held is None, lambda: [cut(s) for s in (train, held)])
+        return data, ScatteredRows(train, held, lying, *shares)
+    table = graph if there.rows == "host" and there.graph.dense is None else None
+    return data, FromHost(train, held, lying, table, edges)
 
 
 def edges_of(

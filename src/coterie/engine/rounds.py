@@ -21,6 +21,7 @@ from coterie.engine.common import Common
 from coterie.engine.exchange import exchange_of
 from coterie.engine.exchange.base import honest
 from coterie.engine.mesh import each_client, everywhere, spread
+from coterie.engine.scattered import gathered
 from coterie.engine.setting import ClientState, Log, Round, Setting, Spec, State, Who
 from coterie.methods.base import Method
 from coterie.methods.star import StarMethod
@@ -119,6 +120,7 @@ def device_round(spec: Spec, setting: Setting, state: State, t: Scalar) -> tuple
         return one_round(spec, setting, state, Who(everyone), t)
     if setting.method.trains_all:
         return one_round(spec, setting, state, Who(everyone, members), t)
+    setting = setting._replace(data=gathered(spec.mesh, setting.data, members))
     taken = jax.tree.map(lambda r: r[members], state.rows)
     stale = stale_neighbours(spec, setting.method)
     who = Who(members, pool=everyone if stale else None)

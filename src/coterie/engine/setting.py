@@ -51,7 +51,8 @@ def index_among(ids: Array, client: Scalar) -> Scalar:
 class Data(NamedTuple):
     """The packed training data on the device; client k owns rows start[k] … start[k] + size[k] −
     1. Where every device has its own clients' rows only, x and y are `Apart`, and start[k] counts
-    within those of client k's device.
+    within those of client k's device. Where each has an equal share of them, they are `Scattered`,
+    and a round gathers its own.
     """
 
     x: Array

@@ -202,6 +202,7 @@ def _tuned(experiment: Experiment, folder: Path, doing: Doing, minutes: float) -
         folder,
         force=doing.force,
         jobs=doing.jobs,
+        cluster=doing.cluster,
         board=board,  # type: ignore[arg-type]
         say=doing.say,
     )

@@ -12,7 +12,6 @@ import contextlib
 import dataclasses
 import json
 import os
-import queue
 import subprocess
 import sys
 import threading
@@ -34,6 +33,7 @@ from coterie.runs import run as runs
 from coterie.runs.cluster.address import Scheduler
 from coterie.runs.experiment import Experiment
 from coterie.runs.outcomes import read_outcome
+from coterie.runs.waiting import Waiting, refuse
 from coterie.runs.warm import Warming
 
 Begin = Callable[[str, int, int], Progress | None]
@@ -134,6 +134,8 @@ class Job(Protocol):
 
     def order(self) -> dict[str, Any]: ...
 
+    def refuse_other_inputs(self) -> None: ...
+
 
 @runtime_checkable
 class Board(Protocol):
@@ -206,7 +208,7 @@ def run_all(
     return outcomes
 
 
-class Workers:
+class Workers(Waiting):
     """Processes that work through a plan.
 
     They read runs from their standard input and tell how it goes, a line of JSON each.
@@ -221,15 +223,13 @@ class Workers:
         say: runs.Say,
         keep_models: bool = True,
     ) -> None:
-        self.keep_models = keep_models
-        self.total, self.ended, self.board, self.say = total, total - len(todo), board, say
+        super().__init__(len(todo), total, board, say, keep_models)
         families: dict[str, deque[Job]] = {}
         for planned in todo:
             families.setdefault(planned.family, deque()).append(planned)
         self.untouched = deque(families.values())
         self.queues: list[deque[Job]] = [deque() for _ in range(size)]
         self.doing: list[Job | None] = [None] * size
-        self.events: queue.SimpleQueue[tuple[int, dict[str, Any] | None]] = queue.SimpleQueue()
         self.processes: list[subprocess.Popen[str]] = []
 
     def work(self) -> None:
@@ -238,20 +238,13 @@ class Workers:
                 for slot, cores in enumerate(_shares_of_cores(len(self.queues))):
                     self._hire(slot, cores)
                     self._give(slot)
-                while any(self.doing):
-                    if stop_asked():
-                        done = f"{self.ended} of {self.total} runs have ended"
-                        raise runs.Interrupted(
-                            f"stopped; {done} and the others are saved as far as they are; go on"
-                            " with the same command."
-                        )
-                    try:
-                        slot, event = self.events.get(timeout=0.2)
-                    except queue.Empty:
-                        continue
-                    self._take(slot, event)
+                self.wait(stop_asked)
             finally:
                 self._dismiss()
+
+    @property
+    def busy(self) -> bool:
+        return any(self.doing)
 
     def _hire(self, slot: int, cores: list[int]) -> None:
         files = [str(file.path) for file in plugins.imported()]
@@ -291,8 +284,8 @@ class Workers:
 
     def _give(self, slot: int) -> None:
         planned = self.doing[slot] = self._next(slot)
+        self.tell_overall()
         if self.board:
-            self.board.overall(self.ended, self.total)
             self.board.show(slot, planned.label if planned else "", None, None, None)
         stdin = self.processes[slot].stdin
         assert stdin is not None
@@ -301,8 +294,8 @@ class Workers:
                 stdin.write(json.dumps(planned.order()) + "\n")
                 stdin.flush()
 
-    def _take(self, slot: int, event: dict[str, Any] | None) -> None:
-        planned = self.doing[slot]
+    def take(self, number: int, event: dict[str, Any] | None) -> None:
+        slot, planned = number, self.doing[number]
         if planned is None:
             return
         if event is None:
@@ -311,18 +304,13 @@ class Workers:
                 f"the process that ran {planned.label!r} ended with code {code}; nothing else is"
                 " lost: repeat the command."
             )
-        if "error" in event:
-            raise (InvalidInput if event["error"] == "InvalidInput" else CoterieError)(
-                event["text"]
-            )
+        refuse(event)
         if "say" in event:
             self.say(event["say"])
         elif "rounds" in event and self.board:
             self.board.show(slot, planned.label, event["rounds"], event["total"], event["note"])
         elif "ended" in event:
-            self.ended += 1
-            if not self.keep_models:
-                runs.drop_models(planned.folder)
+            self.end(planned)
             self._give(slot)
 
     def _dismiss(self) -> None:

@@ -1,4 +1,5 @@
-"""A grid on the workers of a Dask cluster: each run is a task, and Dask finds it a worker.
+"""A grid on the workers of a Dask cluster: each run, or the tuning of each method, is a task, and
+Dask finds it a worker.
 
 A run whose worker is gone is a task that Dask gives to another worker, which goes on from the run's
 newest checkpoint. When the command ends, however it does, Dask takes back what it was given, and
@@ -10,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import queue
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -23,9 +23,10 @@ from coterie.core.files import write_text
 from coterie.runs import run as runs
 from coterie.runs.cluster import hand
 from coterie.runs.cluster.address import Scheduler
+from coterie.runs.waiting import Waiting, refuse
 
 if TYPE_CHECKING:
-    from coterie.runs.grid import Board, Planned
+    from coterie.runs.grid import Board, Job
 
 ANSWER = 10.0
 """Seconds that a scheduler has to answer."""
@@ -33,21 +34,21 @@ AGAIN = 2
 """How often a run is tried again whose process has died."""
 
 
-class OnCluster:
+class OnCluster(Waiting):
     """The runs of one command."""
 
     def __init__(
         self,
         scheduler: Scheduler,
-        todo: Sequence[Planned],
+        todo: Sequence[Job],
         total: int,
         board: Board | None,
         say: runs.Say,
         keep_models: bool = True,
     ) -> None:
-        self.scheduler, self.todo, self.board, self.say = scheduler, todo, board, say
-        self.total, self.ended, self.keep_models = total, total - len(todo), keep_models
-        self.events: queue.SimpleQueue[tuple[int, dict[str, Any] | None]] = queue.SimpleQueue()
+        super().__init__(len(todo), total, board, say, keep_models)
+        self.scheduler, self.todo = scheduler, todo
+        self.waiting = set(range(len(todo)))
         self.slots: list[int | None] = []
         """Which run each bar shows."""
         self.futures: list[Any] = []
@@ -59,7 +60,7 @@ class OnCluster:
             try:
                 with runs.stop_requests() as stop_asked:
                     self._submit(client, facts)
-                    self._wait(stop_asked)
+                    self.wait(stop_asked)
             finally:
                 self._take_back(client)
 
@@ -126,8 +127,7 @@ class OnCluster:
         }
 
     def _submit(self, client: Any, facts: hand.Facts) -> None:
-        if self.board:
-            self.board.overall(self.ended, self.total)
+        self.tell_overall()
         for number, job in enumerate(self.todo):
             order = job.order() | {"folder": str(job.folder.resolve())}
             future = client.submit(
@@ -147,28 +147,21 @@ class OnCluster:
         told = event[1]
         self.events.put((int(told["number"]), told))
 
-    def _wait(self, stop_asked: Any) -> None:
-        waiting = set(range(len(self.todo)))
-        while waiting:
-            if stop_asked():
-                raise runs.Interrupted(
-                    f"stopped; {self.ended} of {self.total} runs have ended and the others are"
-                    " saved as far as they are; go on with the same command."
-                )
-            try:
-                number, told = self.events.get(timeout=0.2)
-            except queue.Empty:
-                continue
-            if number not in waiting:
-                continue
-            if told is None:
-                waiting.discard(number)
-                self._take(number)
-            elif self.board:
-                slot = self._slot(number, "rounds" not in told)
-                if "rounds" in told:
-                    label = self.todo[number].label
-                    self.board.show(slot, label, told["rounds"], told["total"], told["note"])
+    @property
+    def busy(self) -> bool:
+        return bool(self.waiting)
+
+    def take(self, number: int, event: dict[str, Any] | None) -> None:
+        if number not in self.waiting:
+            return
+        if event is None:
+            self.waiting.discard(number)
+            self._taken(number)
+        elif self.board:
+            slot = self._slot(number, "rounds" not in event)
+            if "rounds" in event:
+                label = self.todo[number].label
+                self.board.show(slot, label, event["rounds"], event["total"], event["note"])
 
     def _slot(self, number: int, fresh: bool) -> int:
         """The bar of a run; a new one if there is none, or if it begins (again)."""
@@ -183,26 +176,20 @@ class OnCluster:
             self.board.show(slot, self.todo[number].label, None, None, None)
         return slot
 
-    def _take(self, number: int) -> None:
+    def _taken(self, number: int) -> None:
         job, future = self.todo[number], self.futures[number]
         if future.status != "finished":
             raise CoterieError(f"{self._why(job.label, future)}; nothing is lost: repeat it.")
         found = future.result()
-        if "error" in found:
-            invalid = found["error"] == "InvalidInput"
-            raise (InvalidInput if invalid else CoterieError)(found["text"])
+        refuse(found)
         for sentence in found.get("said", ()):
             self.say(sentence)
         job.refuse_other_inputs()
-        self.ended += 1
-        if not self.keep_models:
-            runs.drop_models(job.folder)
-        if self.board:
-            if number in self.slots:
-                slot = self.slots.index(number)
-                self.slots[slot] = None
-                self.board.show(slot, "", None, None, None)
-            self.board.overall(self.ended, self.total)
+        if self.board and number in self.slots:
+            slot = self.slots.index(number)
+            self.slots[slot] = None
+            self.board.show(slot, "", None, None, None)
+        self.end(job)
 
     def _why(self, label: str, future: Any) -> str:
         if future.status != "error":

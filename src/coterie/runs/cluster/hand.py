@@ -22,6 +22,7 @@ from typing import Any, TypedDict
 from coterie import __version__
 from coterie.core.errors import InvalidInput
 from coterie.core.files import locked
+from coterie.core.queues import heard
 
 SIGHT = 5.0
 """Seconds that a new file may take to be seen by other machines."""
@@ -200,14 +201,7 @@ def _watched(hand: Hand, wanted: Any, tell: Any) -> dict[str, Any]:
     said: list[str] = []
     told = 0.0
     tell({})
-    while True:
-        if not wanted():
-            _dismiss()
-            return {}
-        try:
-            event = hand.events.get(timeout=0.2)
-        except queue.Empty:
-            continue
+    for event in heard(hand.events, wanted):
         if event is None:
             code = hand.process.wait()
             raise Gone(f"ended with code {code}")
@@ -222,6 +216,8 @@ def _watched(hand: Hand, wanted: Any, tell: Any) -> dict[str, Any]:
         elif time.monotonic() - told > NEWS:
             told = time.monotonic()
             tell(event)
+    _dismiss()
+    return {}
 
 
 def _hired(facts: Facts, address: str) -> Hand:

@@ -17,6 +17,7 @@ from coterie.engine.exchange import exchange_of
 from coterie.methods.local import Local, equal_compute
 from coterie.report.comparison import Comparison
 from coterie.runs import run as runs
+from coterie.runs.cluster.address import Scheduler
 from coterie.runs.compare import Paired, pair
 from coterie.runs.contender import Contender
 from coterie.runs.experiment import Experiment
@@ -38,6 +39,8 @@ class Wish:
     say: runs.Say = print
     blocks: tuple[str, ...] = ()
     """Names of blocks; none: all."""
+    cluster: Scheduler | None = None
+    """Where runs and tuning go instead of `jobs` processes."""
 
 
 class Done(NamedTuple):
@@ -69,6 +72,7 @@ def carry_out(tables: Sequence[PaperTable], wish: Wish) -> Iterator[tuple[PaperT
             outcomes = run_all(
                 paired.plan,
                 jobs=wish.jobs,
+                cluster=wish.cluster,
                 keep_models=False,
                 begin=_among(wish.begin, before, total),
                 say=wish.say,
@@ -133,7 +137,9 @@ def _tuned(block: Block, folder: Path, seeds: int, wish: Wish) -> dict[str, Cont
         return {}
     board = wish.begin if isinstance(wish.begin, Board) else None
     place = folder.parent / f"{block.name}-tune"
-    found = tune_into(experiment, place, jobs=wish.jobs, board=board, say=wish.say)
+    found = tune_into(
+        experiment, place, jobs=wish.jobs, cluster=wish.cluster, board=board, say=wish.say
+    )
     return {str(sorted(t.given.to_config().items())): t.contender for t in found}
 
 

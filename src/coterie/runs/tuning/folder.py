@@ -1,15 +1,18 @@
-"""Tuning into a folder: a study in SQLite that survives a kill, and what was found.
+"""Tuning into a folder: studies in SQLite that survive a kill, and what was found.
 
 The folder holds config.toml, inputs.json, study.db (a study per method), and at the end tuned.toml
 (the experiment with the values that were found), trials.csv, trials.md and trials.svg.
+
+What was tuned on a cluster has a folder of its own for each method, studies/METHOD: several
+machines must not write to one SQLite file, so each file has one process at a time that writes to
+it. Wherever a method's trials are, a command goes on with them, on a cluster or not.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
-import sqlite3
+import shutil
 import time
 import tomllib
 from collections.abc import Callable
@@ -23,91 +26,16 @@ from coterie.methods.local import Local, equal_compute
 from coterie.report.trials import trials_csv, trials_figure, trials_markdown
 from coterie.runs import inputs
 from coterie.runs import run as runs
+from coterie.runs.cluster.address import Scheduler
 from coterie.runs.contender import Contender
 from coterie.runs.experiment import Experiment
 from coterie.runs.grid import Board, Workers
-from coterie.runs.tuning.batch import TuningProblem
-from coterie.runs.tuning.study import Tuned, TuningSettings, optuna, tune_one
-from coterie.runs.tuning.tune import Clock, TuningRequest, asked_experiment, tuning_seeds
+from coterie.runs.tuning.study import Tuned, optuna
+from coterie.runs.tuning.tune import Clock
+from coterie.runs.tuning.workshop import STUDIES, STUDY, Show, Workshop
 
-STUDY = "study.db"
 FOUND = ("tuned.toml", "trials.csv", "trials.md", "trials.svg")
 WRITTEN = ("config.toml", inputs.FILE, STUDY, f"{STUDY}-wal", f"{STUDY}-shm", *FOUND)
-Show = Callable[[float, float, str], None]
-"""Called with what is done, what there is to do (steps, or seconds), and a note."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Workshop:
-    """An experiment that is tuned into a folder."""
-
-    experiment: Experiment
-    folder: Path
-    asked: TuningRequest
-    problem: TuningProblem
-    settings: TuningSettings
-
-    @classmethod
-    def of(cls, experiment: Experiment, folder: Path) -> Workshop:
-        """Loads and checks everything, and writes nothing."""
-        if not experiment.contenders:
-            raise InvalidInput("the experiment names no method; give [[methods]] or --method.")
-        asked = asked_experiment(experiment).with_local()
-        seeds = tuning_seeds(asked.reported, asked.tuning.options.runs)
-        problem = asked.problem(seeds)
-        return cls(experiment, folder, asked, problem, asked.settings(problem))
-
-    def storage(self) -> Any:
-        """The studies, for one process among several.
-
-        With a write-ahead log, what was committed survives a kill without a wait for the disk.
-        """
-        library, path = optuna(), (self.folder / STUDY).resolve()
-        with contextlib.closing(sqlite3.connect(path, timeout=60)) as connection:
-            connection.execute("PRAGMA journal_mode=WAL")
-        wait = {"connect_args": {"timeout": 60}}
-        made = library.storages.RDBStorage(f"sqlite:///{path}", engine_kwargs=wait)
-        from sqlalchemy import event
-
-        event.listen(
-            made.engine, "connect", lambda raw, _: raw.execute("PRAGMA synchronous=NORMAL")
-        )
-        made.engine.dispose()  # connections from now on
-        return made
-
-    @property
-    def minutes(self) -> float | None:
-        return self.asked.tuning.options.minutes
-
-    def tune(self, place: int, deadline: float | None, show: Show) -> Tuned:
-        """All trials of one method that are not made yet."""
-        study = self.asked.study(place, self.settings, self.storage())
-        rounds = int(self.problem.training["rounds"])
-        if study.finished:
-            return study.result(rounds)
-        taken, begun = study.steps, time.monotonic()
-        share = 0.0 if deadline is None else max(deadline - begun, 1e-9)
-
-        def tick(steps: float, note: str) -> None:
-            nonlocal taken
-            taken += steps
-            if share:
-                show(min(time.monotonic() - begun, share), share, note)
-            elif self.settings.steps is not None:
-                show(min(taken, self.settings.steps), self.settings.steps, note)
-            else:
-                show(len(study.done), len(study.done) + study.waiting, note)
-
-        with runs.stop_requests() as stop_asked:
-
-            def check() -> None:
-                if stop_asked():
-                    raise runs.Interrupted(
-                        f"stopped; the trials that have ended are in {str(self.folder)!r}; go on"
-                        " with the same command."
-                    )
-
-            return tune_one(study, self.problem, deadline=deadline, tick=tick, check=check)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,31 +43,43 @@ class PlannedTuning:
     """The tuning of one method, for a process of its own."""
 
     label: str
-    folder: Path
-    config: str
+    workshop: Workshop
     number: int
     seconds: float | None
+    """As `Workshop.tune` takes them."""
 
     @property
     def family(self) -> str:
         return self.label
 
+    @property
+    def folder(self) -> Path:
+        return self.workshop.folder
+
     def order(self) -> dict[str, Any]:
         return {
-            "tune": self.config,
+            "tune": self.workshop.experiment.to_toml(),
             "folder": str(self.folder),
+            "alone": self.workshop.alone,
             "number": self.number,
             "seconds": self.seconds,
         }
+
+    def refuse_other_inputs(self) -> None:
+        """Refuse trials of another machine on other data or files than there are here."""
+        if what := inputs.changed(self.folder, self.workshop.experiment):
+            raise InvalidInput(
+                f"{what} that {self.label!r} was tuned with on the cluster is not that of this"
+                " machine; give all machines the same, and tune anew with --force."
+            )
 
 
 def tune_in_folder(order: dict[str, Any], show: Show) -> None:
     """What a process does when it is given a `PlannedTuning`."""
     experiment = Experiment.from_config(tomllib.loads(order["tune"]))
     workshop = Workshop.of(experiment, Path(order["folder"]))
-    seconds = order["seconds"]
-    deadline = None if seconds is None else time.monotonic() + seconds
-    workshop.tune(order["number"], deadline, show)
+    workshop = dataclasses.replace(workshop, alone=order["alone"])
+    workshop.tune(order["number"], order["seconds"], show)
 
 
 def tune_into(
@@ -148,10 +88,12 @@ def tune_into(
     *,
     force: bool = False,
     jobs: int = 1,
+    cluster: Scheduler | None = None,
     board: Board | None = None,
     say: runs.Say = print,
 ) -> list[Tuned]:
-    """Tune all methods of an experiment, and Local, into a folder; `jobs` methods at a time.
+    """Tune all methods of an experiment, and Local, into a folder; `jobs` methods at a time, or as
+    many as a `cluster` has workers.
 
     The command can be killed and repeated: trials that have ended are kept, and those that were
     under way are made anew.
@@ -166,28 +108,74 @@ def tune_into(
     make_folder(folder, force=force or again)
     with locked(folder):
         if again and not force:
-            inputs.refuse_changed(folder, experiment, "tune anew with --force")
+            for noted in (folder, *_own_folders(folder)):
+                inputs.refuse_changed(noted, experiment, "tune anew with --force")
         elif not again or inputs.changed(folder, experiment):
+            _discard(folder, lambda own: True)
             for name in WRITTEN:
                 (folder / name).unlink(missing_ok=True)
+        elif force:
+            _discard(folder, lambda own: bool(inputs.changed(own, experiment)))
         write_text(config, text)
         inputs.note(folder, experiment)
-        _tune_all(workshop, jobs, board, say)
+        if cluster is not None:
+            _tune_on_cluster(workshop, cluster, board, say)
+        else:
+            _tune_all(workshop, jobs, board, say)
         return _written(workshop)
 
 
+def _own_folders(folder: Path) -> list[Path]:
+    """Those of single methods, which were tuned on a cluster."""
+    return sorted(path for path in (folder / STUDIES).glob("*") if path.is_dir())
+
+
+def _discard(folder: Path, unwanted: Callable[[Path], bool]) -> None:
+    """Delete the own folders of methods, unless somebody is at work there."""
+    for own in _own_folders(folder):
+        if unwanted(own):
+            with locked(own):
+                shutil.rmtree(own)
+
+
+def _tune_on_cluster(
+    workshop: Workshop, cluster: Scheduler, board: Board | None, say: runs.Say
+) -> None:
+    """Each method on a worker, in its own study, with the same share of the minutes whichever
+    workers there are.
+    """
+    from coterie.runs.cluster.drive import OnCluster
+
+    labels, minutes = workshop.asked.labels, workshop.minutes
+    share = None if minutes is None else 60 * minutes / len(labels)
+    plan = []
+    for place, label in enumerate(labels):
+        there = workshop.of_method(place)
+        if there.begun and workshop.asked.study(place, there.settings, there.storage()).finished:
+            continue
+        plan.append(PlannedTuning(label, workshop.moved_out(place), place, share))
+    if plan:
+        OnCluster(cluster, plan, len(labels), board, say).work()
+
+
 def _tune_all(workshop: Workshop, jobs: int, board: Board | None, say: runs.Say) -> None:
-    asked, storage = workshop.asked, workshop.storage()
-    studies = [asked.study(i, workshop.settings, storage) for i in range(len(asked.contenders))]
+    asked, studies = workshop.asked, workshop.studies()
     todo = [i for i, study in enumerate(studies) if not study.finished]
     spent = sum(study.seconds for study in studies) / (60 * jobs)
     minutes = None if workshop.minutes is None else max(1e-3, workshop.minutes - spent)
     if jobs > 1 and len(todo) > 1:
         crew = min(jobs, len(todo))
         turns = math.ceil(len(todo) / crew)
-        seconds = None if minutes is None else 60 * minutes / turns
-        config = workshop.experiment.to_toml()
-        plan = [PlannedTuning(asked.labels[i], workshop.folder, config, i, seconds) for i in todo]
+        share = None if minutes is None else 60 * minutes / turns
+        plan = [
+            PlannedTuning(
+                asked.labels[i],
+                workshop.of_method(i),
+                i,
+                None if share is None else share + studies[i].seconds,
+            )
+            for i in todo
+        ]
         Workers(crew, plan, len(asked.contenders), board, say).work()
         return
     clock = Clock(minutes, len(todo), 1)
@@ -201,7 +189,10 @@ def _tune_all(workshop: Workshop, jobs: int, board: Board | None, say: runs.Say)
             if board is not None:
                 board.show(0, label, int(done), math.ceil(total), note)
 
-        workshop.tune(i, clock.begin(), show)
+        deadline = clock.begin()
+        left = None if deadline is None else deadline - time.monotonic()
+        seconds = None if left is None else left + studies[i].seconds
+        workshop.of_method(i).tune(i, seconds, show)
 
 
 def tuned_experiment(experiment: Experiment, found: list[Tuned]) -> Experiment:
@@ -247,10 +238,9 @@ def how(workshop: Workshop, found: list[Tuned]) -> list[str]:
 
 def _written(workshop: Workshop) -> list[Tuned]:
     """What was found, in files."""
-    folder, storage = workshop.folder, workshop.storage()
+    folder = workshop.folder
     rounds = int(workshop.problem.training["rounds"])
-    places = range(len(workshop.asked.contenders))
-    found = [workshop.asked.study(i, workshop.settings, storage).result(rounds) for i in places]
+    found = [study.result(rounds) for study in workshop.studies()]
     told, tables = how(workshop, found), [t.table() for t in found]
     task = workshop.problem.federations[0].task
     metric = metric_of(workshop.experiment.training.metric, task)

@@ -131,7 +131,6 @@ class Study:
         self.distributions = {
             name: self._distribution(name, space) for name, space in spaces.items()
         }
-        self._take_up()
 
     def _distribution(self, name: str, space: Any) -> Any:
         kinds = self.library.distributions
@@ -142,7 +141,7 @@ class Study:
             return kinds.FloatDistribution(space.low, space.high, log=log)
         return kinds.IntDistribution(int(space.low), int(space.high), log=log)
 
-    def _take_up(self) -> None:
+    def take_up(self) -> None:
         """Trials that a killed process left unfinished are failed and asked for again."""
         state = self.library.trial.TrialState
         for trial in self.study.get_trials(deepcopy=False, states=(state.RUNNING,)):
@@ -307,6 +306,7 @@ def tune_one(
     `stop` ends it after a batch; `check` may raise in the middle of one, whose trials are then made
     anew when the study is taken up.
     """
+    study.take_up()
     study.plan()
     batch_seconds, idle = 0.0, 0
     while not stop() and idle < MOST_IDLE:
