@@ -294,7 +294,7 @@ def test_what_is_wrong_is_said_in_a_sentence(cli: Cli, tmp_path: Path) -> None: 
     assert "has no other protocol than 'honest'" in said
     code, _, said = cli("reproduce", "all", "--protocol", "kind")
     assert code == 2
-    assert "honest, paper, both" in said
+    assert "both, honest, paper" in said
     code, out, _ = cli("reproduce", "list")
     assert code == 0
     assert "lp-proj/table-4" in out

@@ -60,15 +60,14 @@ def note_costs(out: Path, table: PaperTable, done: Sequence[Done], *, quick: boo
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(HEAD)
-    for key in sorted(costs):
-        cost = costs[key]
-        writer.writerow((*key, cost.seeds, f"{cost.seconds:.0f}", cost.basis))
+    for names, cost in sorted(costs.items()):
+        writer.writerow((*names, cost.seeds, f"{cost.seconds:.0f}", cost.basis))
     write_text(out / FILE, text.getvalue())
 
 
 def _runs(each: Done) -> list[Outcome]:
     """Every run once."""
-    found = {}
+    found: dict[Path, Outcome] = {}
     for cell, run in zip(each.plan.cells, each.lines, strict=True):
         found |= {p.folder: o for p, o in zip(cell.runs, run.outcomes, strict=True)}
         found |= {p.folder: o for p, o in zip(cell.local, run.local, strict=True)}
