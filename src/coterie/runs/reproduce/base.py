@@ -25,7 +25,7 @@ QUICK = 40
 TRIALS = 6
 """Runs, shortened by TUNED, for which a method's budget of tuning is enough."""
 TUNED = 5
-"""Runs while tuning have so many times fewer rounds."""
+"""Runs while tuning have so many times fewer rounds, unless a block says otherwise."""
 FOLDS = 2
 """Parts of a client's training rows; each is once what a trial is judged by."""
 NEVER = "★"
@@ -142,6 +142,8 @@ class Block:
     """The accuracy of `bytes to the target`."""
     long: bool = False
     """Whether it takes hours; `reproduce all` leaves it out then, unless it is asked for."""
+    shorter: int = TUNED
+    """Runs while tuning have so many times fewer rounds."""
     preset: str | None = None
     """The grids of a paper that are searched (`coterie tune`); nothing: what options declare."""
 
@@ -151,7 +153,7 @@ class Block:
         training = dict(config["training"])
         if quick:
             training["rounds"] = rounds = max(3, training["rounds"] // QUICK)
-            training["eval_every"] = min(training.get("eval_every", 10), max(1, rounds // 3))
+            training["eval_every"] = min(training.get("eval_every", 10), rounds)
             config["seeds"] = [0]
         return {**config, "training": training}
 
@@ -175,7 +177,7 @@ class Block:
         if not methods:
             return None
         config = self.settings(1)
-        rounds = max(3, config["training"]["rounds"] // TUNED)
+        rounds = max(3, config["training"]["rounds"] // self.shorter)
         training = {**config["training"], "rounds": rounds, "eval_every": rounds}
         training.pop("train_metrics", None)
         folds: Config = {"folds": FOLDS, "search": self.search()}

@@ -13,10 +13,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+import pyarrow.parquet as pq
+
 from coterie.core.files import write_text
 from coterie.report.outcome import Outcome
 from coterie.report.units import seconds_text
-from coterie.runs.reproduce.base import FOLDS, TRIALS, TUNED, Block, PaperTable
+from coterie.runs.reproduce.base import FOLDS, TRIALS, Block, PaperTable
 from coterie.runs.reproduce.carry_out import Done
 
 FILE = "costs.csv"
@@ -65,33 +68,52 @@ def note_costs(out: Path, table: PaperTable, done: Sequence[Done], *, quick: boo
     write_text(out / FILE, text.getvalue())
 
 
-def _runs(each: Done) -> list[Outcome]:
-    """Every run once."""
+def _runs(each: Done) -> dict[Path, Outcome]:
+    """Every run once, by its folder."""
     found: dict[Path, Outcome] = {}
     for cell, run in zip(each.plan.cells, each.lines, strict=True):
         found |= {p.folder: o for p, o in zip(cell.runs, run.outcomes, strict=True)}
         found |= {p.folder: o for p, o in zip(cell.local, run.local, strict=True)}
-    return list(found.values())
+    return found
 
 
 def spent(each: Done) -> Cost:
     seeds = len(each.plan.experiment.seeds)
-    return Cost(seeds, sum(o.seconds for o in _runs(each)) + each.tuning, "run")
+    return Cost(seeds, sum(o.seconds for o in _runs(each).values()) + each.tuning, "run")
+
+
+class Pace(NamedTuple):
+    """What a run takes: to compile, for an evaluation of all clients, for a round."""
+
+    compiling: float
+    evaluation: float
+    round: float
+
+    @classmethod
+    def of(cls, folder: Path) -> Pace:
+        """From the times of its evaluations: the first, before any round, is one evaluation."""
+        found = pq.read_table(folder / "timing.parquet").to_pydict()
+        rounds, compiled = np.array(found["round"]), np.array(found["compile_seconds"])
+        steady = np.maximum(0.0, np.array(found["seconds"]) - compiled)
+        first, later = float(steady[0]), float(steady[-1] - steady[0])
+        each = max(0.0, later - first * (len(rounds) - 1)) / max(1, int(rounds[-1]))
+        return cls(float(compiled[-1]), first, each)
+
+    def over(self, rounds: int, evaluations: int) -> float:
+        return self.evaluation * evaluations + self.round * rounds
 
 
 def foretold(table: PaperTable, each: Done) -> Cost:
-    """From a quick run: rounds take as long as they did; tuning takes for every method what its
-    budget of steps would take the slowest.
+    """From a quick run: rounds and evaluations take as long as they did; tuning takes for every
+    method what its budget of steps would take the slowest.
     """
-    whole = int(each.block.experiment["training"]["rounds"])
-    took = []
-    for o in _runs(each):
-        rounds = max(1, int(o.rounds[-1]))
-        steady = max(0.0, o.seconds - o.compile_seconds) * whole / rounds
-        took.append((steady, o.compile_seconds))
-    runs = sum(table.seeds * steady + compiling for steady, compiling in took)
-    slowest = max((steady for steady, _ in took), default=0.0)
-    tuning = len(each.block.tuned_methods()) * FOLDS * TRIALS / TUNED * slowest
+    training = each.block.experiment["training"]
+    rounds = int(training["rounds"])
+    evaluations = 1 + -(-rounds // int(training["eval_every"]))
+    paces = [Pace.of(folder) for folder in _runs(each)]
+    runs = sum(table.seeds * p.over(rounds, evaluations) + p.compiling for p in paces)
+    slowest = max((p.round * rounds for p in paces), default=0.0)
+    tuning = len(each.block.tuned_methods()) * FOLDS * TRIALS / each.block.shorter * slowest
     return Cost(table.seeds, runs + tuning, "quick")
 
 

@@ -41,7 +41,7 @@ def figure(table: PaperTable, done: Sequence[Done]) -> str:
             kinds[table.drawn](axis, table, each, measure)
             if i == 0:
                 axis.set_title(each.block.title, fontsize=8)
-            axis.tick_params(labelsize=7)
+            axis.tick_params(which="both", labelsize=7)
     _legend(made, [axis for row in axes for axis in row])
     made.tight_layout()
     return svg(made)
@@ -98,6 +98,12 @@ def _looks(lines: Sequence[Ran], *, by_column: bool) -> list[dict[str, Any]]:
             }
         )
     return found
+
+
+def _name_paper(axis: Any, drawn: bool) -> None:
+    """One entry of the legend for all that is the paper's."""
+    if drawn:
+        axis.plot([], [], color="#7F7F7F", marker="o", mfc="white", ls=":", label="paper (open)")
 
 
 def _axis_text(measure: str) -> str:
@@ -181,8 +187,8 @@ def _sweep(axis: Any, table: PaperTable, each: Done, measure: str) -> None:
                 markersize=3.5,
                 linewidth=0.7,
                 linestyle=":",
-                label=f"{name}, paper",
             )
+    _name_paper(axis, any(measure in r.line.printed for r in each.lines))
     values = [r.line.x for r in each.lines if r.line.x is not None]
     if values and min(values) > 0 and max(values) / min(values) > 30:
         axis.set_xscale("log")
@@ -216,9 +222,9 @@ def _plane(axis: Any, table: PaperTable, each: Done, measure: str) -> None:
                 linestyle="none",
                 mfc="white",
                 markersize=5,
-                label=f"{run.line.name}, paper",
                 **look,
             )
+    _name_paper(axis, any({along, up} <= set(r.line.printed) for r in each.lines))
     axis.set_xlabel(_axis_text(along), fontsize=7)
     axis.set_ylabel(_axis_text(up), fontsize=7)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 
 from coterie.runs.reproduce.base import ACCURACY, VARIANCE, Block, Config, Line, PaperTable, known
-from coterie.runs.reproduce.lpproj import LONG, PARTS, UNBALANCED, block_of, compared, methods_of
+from coterie.runs.reproduce.lpproj import PARTS, UNBALANCED, block_of, compared, methods_of
 from coterie.runs.reproduce.printed import BYZANTINE, POISONED, attacked
 
 ATTACKS: dict[str, tuple[str, Config, tuple[str, ...], str, str]] = {
@@ -60,7 +60,6 @@ def attack_block(kind: str, name: str) -> Block:
         lines_of(table, name, attack, shares),
         tuned_with=base,
         alone=False,
-        long=name in LONG,
     )
 
 
