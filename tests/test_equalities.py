@@ -33,6 +33,13 @@ def flat(
     )
 
 
+def test_sharing_all_layers_is_fedavg_with_fine_tuning(ragged: Federation) -> None:
+    tuned = coterie.FedBABU(**STEPS, shared="*", adapt_lr=0.1, adapt_steps=2)
+    shared = flat(coterie.FedAvg(**STEPS), ragged)
+    np.testing.assert_allclose(flat(tuned, ragged, view="global"), shared, **SAME)
+    assert np.abs(flat(tuned, ragged, view="personal") - shared).max() > 1e-3
+
+
 @pytest.fixture(scope="module")
 def graph() -> Graph:
     a = np.triu(np.random.default_rng(1).uniform(0.2, 1.0, (5, 5)), 1)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie.core.errors import InvalidInput
-from coterie.data import get_source, partition
+from coterie.data import get_source, partition, pfedme_draw
 from coterie.data.federation import cut
 
 MNIST_COUNTS = [6903, 7877, 6990, 7141, 6824, 6313, 6876, 7293, 6825, 6958]
@@ -242,6 +242,22 @@ def test_pfedme_mnist_sizes() -> None:
     assert np.diff(train).max() == 3834
     np.testing.assert_array_equal(np.diff(train), (0.75 * sizes).astype(int))
     assert all(len(set(y[owner == u])) == 2 for u in range(20))
+
+
+def test_pfedme_as_published_shares_samples() -> None:
+    """The sizes are those of the split without sharing; clients with a label in common have samples
+    in common, from the label's first ones on.
+    """
+    y = np.repeat(np.arange(10), MNIST_COUNTS)
+    rows, owner = pfedme_draw.shared(y)
+    np.testing.assert_array_equal(np.bincount(owner), sizes_of(partition.pfedme(y), 20))
+    for u in range(20):
+        mine = rows[owner == u]
+        assert set(y[mine]) == {u % 10, (u + 1) % 10}
+        assert len(set(mine)) == len(mine)
+    both = set(rows[owner == 0]) & set(rows[owner == 10])  # the same two labels
+    assert len(both) > 1000
+    assert {1, 2, MNIST_COUNTS[0] + 1} <= both
 
 
 @pytest.mark.parametrize(

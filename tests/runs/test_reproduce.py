@@ -1,5 +1,5 @@
-"""The papers' tables: every experiment can be made, a cell of each paper runs, results say what
-they must.
+"""The papers' tables and figures: every experiment can be made, a cell of each paper and kind runs,
+results say what they must.
 """
 
 from __future__ import annotations
@@ -9,90 +9,277 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from coterie.adversary import get_attack
 from coterie.core.errors import InvalidInput
+from coterie.data.emnist import Emnist
+from coterie.data.mnist import FashionMnist
+from coterie.runs.contender import Contender, named
 from coterie.runs.experiment import Experiment
-from coterie.runs.reproduce import Block, PaperTable, table_of
-from coterie.runs.reproduce.base import Printed, all_tables
-from coterie.runs.reproduce.carry_out import Wish, carry_out
-from coterie.runs.reproduce.result import Measured, order, write
+from coterie.runs.reproduce import PaperTable, table_of
+from coterie.runs.reproduce.base import (
+    ACCURACY,
+    BEHIND,
+    MEASURES,
+    TO_TARGET,
+    VARIANCE,
+    Printed,
+    all_tables,
+)
+from coterie.runs.reproduce.carry_out import Done, Wish, carry_out
+from coterie.runs.reproduce.cost import note_costs, read_costs, told
+from coterie.runs.reproduce.result import Row, order, read_csv, table_csv, write
+from coterie.runs.reproduce.summary import write_summary
 from tests.conftest import Cli
 
 REAL = os.environ.get("COTERIE_DATA")
-BLOCKS = [
-    pytest.param(table, block, id=f"{table.key}/{block.name}")
-    for table in all_tables()
-    for block in table.blocks
-]
+TABLES = [pytest.param(t, id=f"{t.key}-{t.protocol}") for t in all_tables("both")]
 
 
-@pytest.mark.parametrize(("table", "block"), BLOCKS)
-def test_experiments_can_be_made(table: PaperTable, block: Block) -> None:
-    made = Experiment.from_config({**block.settings(table.seeds), "methods": block.methods()})
-    assert len(made.contenders) == len(block.methods())
-    for line in block.lines:
-        assert not line.paper or Printed.read(line.paper) is not None
-    tune = {"search": block.search()}
-    Experiment.from_config({**block.settings(1), "methods": block.methods(), "tune": tune})
-    assert "eta" not in block.search().get("fedu", {})
+@pytest.mark.parametrize("table", TABLES)
+def test_experiments_can_be_made(table: PaperTable) -> None:
+    assert len({block.name for block in table.blocks}) == len(table.blocks)
+    assert set(table.measures) <= set(MEASURES)
+    for block in table.blocks:
+        made = Experiment.from_config({**block.settings(table.seeds), "methods": block.methods()})
+        assert len(made.contenders) == len(block.methods())
+        assert len({line.name for line in block.lines}) == len(block.lines)
+        for line in block.lines:
+            method = Contender.from_config(line.method).method.replace(**line.changes)
+            assert line.view is None or line.view in method.model_views
+            made.training.replace(**line.training)
+            if line.attack is not None:
+                get_attack(*named("attack", line.attack))
+            for measure, text in line.printed.items():
+                assert measure in MEASURES
+                assert Printed.read(text) is not None, text
+        tune = {"search": block.search()}
+        Experiment.from_config({**block.settings(1), "methods": block.methods(), "tune": tune})
 
 
-def tiny(key: str, name: str, *labels: str) -> PaperTable:
-    """Some lines of one block."""
+def test_tables_of_a_paper_are_tuned_once() -> None:
+    """Attacks, other projections and figures have the values that were found for Table 4."""
+    base = table_of("lp-proj/table-4").blocks[2]
+    for key in ("table-6", "table-9", "table-16", "figure-5"):
+        block = next(b for b in table_of(f"lp-proj/{key}").blocks if b.name == base.name)
+        assert block.tuned_methods() == base.tuned_methods()
+        assert block.settings(1) == base.settings(1)
+
+
+def test_numbers_are_those_of_the_paper() -> None:
+    """Cells here and there, looked up by eye."""
+
+    def cell(key: str, block: str, label: str, column: str = "") -> dict[str, str]:
+        lines = next(b for b in table_of(f"lp-proj/{key}").blocks if b.name == block).lines
+        return next(x for x in lines if (x.label, x.column) == (label, column)).printed
+
+    assert cell("table-4", "mnist", "pFedMe")[ACCURACY] == "98.24 ± 0.05"
+    assert cell("table-4", "fashion-mnist", "RSA")[VARIANCE] == "0.0039 ± 0.0012"
+    assert cell("table-7", "mnist", "Global+Krum", "50%") == {ACCURACY: "79.6", VARIANCE: "0.029"}
+    assert cell("table-7", "mnist", "lp-proj-2", "80%") == {ACCURACY: "★", VARIANCE: "★"}
+    assert cell("table-15", "synthetic-00-unbalanced", "Ditto", "20%")[ACCURACY] == "32.2"
+    assert cell("table-5", "mnist", "QSGD")[TO_TARGET] == "15966000 ± 4693474"
+    assert cell("table-17", "emnist", "lp-proj-1", "dsub = 120")["train loss"] == "0.0370"
+    assert cell("table-4", "synthetic-11", "Local") == {}  # cannot be read
+
+
+def tiny(key: str, name: str, *names: str) -> PaperTable:
+    """Some lines of one block, on few clients."""
     table = table_of(key)
     block = next(b for b in table.blocks if b.name == name)
-    lines = tuple(line for line in block.lines if line.label in labels)
-    assert len(lines) == len(labels)
+    lines = tuple(line for line in block.lines if line.name in names)
+    assert len(lines) == len(names)
     experiment = block.experiment
     if experiment["data"]["name"] == "synthetic":  # 10 of the 100 clients are enough to see it run
-        experiment = {**experiment, "data": {**experiment["data"], "clients": 10}}
         training = {k: v for k, v in experiment["training"].items() if k != "cohort"}
-        experiment["training"] = training
+        data = {**experiment["data"], "clients": 10}
+        experiment = {**experiment, "data": data, "training": training}
     small = dataclasses.replace(block, lines=lines, experiment=experiment)
     return dataclasses.replace(table, blocks=(small,))
 
 
+def carried_out(table: PaperTable, work: Path, **wish: Any) -> list[Done]:
+    ((_, done),) = carry_out([table], Wish(work, quick=True, say=lambda _: None, **wish))
+    return done
+
+
+real = pytest.mark.skipif(not REAL, reason="COTERIE_DATA does not point to real data")
 CELLS: list[Any] = [
     ("pfedme/table-1", "synthetic-mlr", "pFedMe (GM)", "pFedMe (PM)"),
+    ("pfedme/figure-7", "synthetic-mlr", "pFedMe (PM)", "pFedMe (GM)"),
     ("lp-proj/table-4", "synthetic-00", "lp-proj-2", "Local"),
-    pytest.param(
-        ("fedu/table-3", "har-convex", "FedU", "Local"),
-        marks=pytest.mark.skipif(not REAL, reason="COTERIE_DATA does not point to real data"),
-    ),
+    ("lp-proj/table-5", "synthetic-00", "FedAvg", "QSGD"),
+    pytest.param(("fedu/table-3", "har-convex", "FedU", "Local"), marks=real),
+    pytest.param(("fedu/figure-3", "har-convex", "FedU, η = 0.01", "Local"), marks=real),
 ]
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_a_cell_of_each_paper(cell: tuple[str, ...], tmp_path: Path) -> None:
+def test_a_cell_of_each_paper_and_kind(cell: tuple[str, ...], tmp_path: Path) -> None:
     table = tiny(*cell)
-    wish = Wish(tmp_path / "runs", quick=True, say=lambda _: None)
     for _ in range(2):  # the second time everything is there
-        ((_, done),) = carry_out([table], wish)
+        done = carried_out(table, tmp_path / "runs")
         folder = write(table, done, tmp_path, "coterie reproduce x --quick")
     text = (folder / "result.md").read_text()
     for line in table.blocks[0].lines:
-        assert f"| {line.label} | {line.paper} |" in text
+        assert f"| {line.label} |" in text
+        assert all(printed in text for printed in line.printed.values())
     assert (folder / "figure.svg").read_text().startswith("<svg")
-    rows = (folder / "result.csv").read_text().splitlines()
-    assert len(rows) == 1 + len(table.blocks[0].lines)
+    rows = read_csv((folder / "result.csv").read_text())
+    for measure in table.measures:
+        first = measure == BEHIND  # which is behind nobody
+        assert sum(r.measure == measure for r in rows) == len(table.blocks[0].lines) - first
+    if "train loss" in table.measures:
+        assert all(r.there for r in rows if r.measure == "train loss")
+    note_costs(tmp_path, table, done, quick=True)
+    ((_, cost),) = read_costs(tmp_path).items()
+    assert cost.seconds > 0
+    assert told(table, read_costs(tmp_path)).startswith("about ")
 
 
-def line(label: str, paper: str, *scores: float) -> Measured:
-    return Measured(label, Printed.read(paper), list(scores), [], [], 0, 0, "", None)
+def test_under_attack_scores_are_of_honest_clients_and_runs_are_shared(tmp_path: Path) -> None:
+    names = ("lp-proj-2, 0%", "lp-proj-2, 50%")
+    attacked = tiny("lp-proj/table-7", "synthetic-00", *names)
+    (done,) = carried_out(attacked, tmp_path)
+    calm, lied = done.lines
+    assert calm.counts[0].sum() == 10
+    assert lied.counts[0].sum() == 5
+    at_the_end = lied.outcomes[0].scores["personal"][-1]
+    wanted = 100 * at_the_end[lied.counts[0]].mean()
+    assert lied.accuracies("last") == [pytest.approx(wanted)]
+    assert lied.values(VARIANCE, "last") == [pytest.approx(at_the_end[lied.counts[0]].var())]
+    text = write(attacked, [done], tmp_path, "x").joinpath("synthetic-00.toml").read_text()
+    assert "# lp-proj-2, 50%: attack.name = 'sign-flip', attack.fraction = 0.5" in text
+
+    there = sorted((tmp_path / "runs" / "synthetic").iterdir())
+    assert len(there) == 2
+    (done,) = carried_out(tiny("lp-proj/figure-6", "synthetic-00", "lp-proj-2"), tmp_path)
+    again = sorted((tmp_path / "runs" / "synthetic").iterdir())
+    assert set(there) < set(again)  # where nobody lies it is the same run; and there is a Local
+    assert len(again) == 3
+
+
+class Board:
+    """Remembers how far the one bar was."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[int, int]] = []
+
+    def __call__(self, label: str, number: int, total: int) -> None:
+        self.overall(number, total)
+
+    def overall(self, ended: int, total: int) -> None:
+        self.seen.append((ended, total))
+
+    def show(
+        self, slot: int, label: str, rounds: int | None, total: int | None, note: str | None
+    ) -> None:
+        pass
+
+
+def test_one_bar_counts_tunings_and_runs_and_values_are_those_found(tmp_path: Path) -> None:
+    table = tiny("lp-proj/table-10", "synthetic-00-unbalanced", "FedAvg", "Local")
+    block = table.blocks[0]
+    data = {**block.experiment["data"], "clients": 4, "sizes": "equal", "mean_size": 20}
+    training = {"rounds": 3, "eval_every": 3, "batch_size": 4}
+    experiment = {**block.experiment, "data": data, "training": training}
+    small = dataclasses.replace(block, experiment=experiment)
+    table, board = dataclasses.replace(table, blocks=(small,)), Board()
+    wish = Wish(tmp_path, seeds=1, begin=board, say=lambda _: None)
+    ((_, (done,)),) = carry_out([table], wish)
+    assert {total for _, total in board.seen} == {4}  # two tunings, two runs
+    assert [ended for ended, _ in board.seen] == [0, 1, 2, 3]
+    tuned = Experiment.from_file(next((tmp_path / "tuning").glob("*/tuned.toml")))
+    fedavg = next(c for c in tuned.contenders if c.method.name == "fedavg")
+    assert done.lines[0].contender == fedavg
+    assert done.tuning > 0
+    runs = sorted((tmp_path / "runs").rglob("status.json"))
+    ((_, (again,)),) = carry_out([table], wish)
+    assert again.lines[0].contender == fedavg
+    assert sorted((tmp_path / "runs").rglob("status.json")) == runs
+
+
+def pictures(classes: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(classes), 30).astype(np.uint8)
+    return rng.integers(0, 256, (len(y), 28, 28, 1)).astype(np.uint8), y
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "classes"),
+    [
+        ("emnist", Emnist, 62),
+        pytest.param("fashion-mnist", FashionMnist, 10, marks=pytest.mark.slow),
+    ],
+)
+def test_data_that_are_not_at_hand_are_tried_on_a_stand_in(
+    name: str, source: Any, classes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source, "pictures", lambda self: pictures(classes))
+    table = tiny("lp-proj/table-4", name, "lp-proj-2")
+    block = table.blocks[0]
+    data = {**block.experiment["data"], "clients": 4, "mean_size": 40}
+    training = {**block.experiment["training"], "fraction": 0.5, "batch_size": 8}
+    experiment = {**block.experiment, "data": data, "training": training}
+    small = dataclasses.replace(block, experiment=experiment, alone=False)
+    (done,) = carried_out(dataclasses.replace(table, blocks=(small,)), tmp_path)
+    assert len(done.lines[0].accuracies("last")) == 1
+
+
+def row(label: str, paper: str, *ours: float, measure: str = ACCURACY) -> Row:
+    return Row("a-block", label, "", measure, paper, list(ours))
+
+
+NONE = float("nan")
 
 
 def test_verdicts_and_order() -> None:
-    near = line("a", "90.0 ± 0.3", 90.2, 90.8)  # 0.5 away; 2·√(0.3² + 0.42²) = 1.04
-    far = line("b", "89.0 ± 0.1", 91.0, 91.1)
+    near = row("a", "90.0 ± 0.3", 90.2, 90.8)  # 0.5 away; 2·√(0.3² + 0.42²) = 1.04
+    far = row("b", "89.0 ± 0.1", 91.0, 91.1)
     assert near.verdict == "within 2 std"
     assert far.verdict == "outside, +2.05"
-    assert line("c", "", 1.0).verdict == ""
+    assert row("c", "", 1.0).verdict == ""
+    assert row("c", "90.0", 90.04).verdict == "within 2 std"  # 90.0 may be 90.049
+    assert row("c", "90.0", 90.06).verdict == "outside, +0.06"
+    assert row("c", "★", NONE).verdict == "none, as in the paper"
+    assert row("c", "★", 12.0).verdict == "outside, the paper has none"
+    assert row("c", "12.0", NONE).verdict == "outside, never"
+    assert row("c", "4620", 9240.0, measure=TO_TARGET).verdict == "outside, 2 times"
     assert (
         "The order has changed: b > a; in the paper a > b. The paper's first, a, is not"
         in order([near, far])
     )
     assert order([near]) == ""
+
+
+def test_results_can_be_read_again() -> None:
+    collapsed = row("b", "★", NONE, 3.0)._replace(collapsed="1 of 2 seeds collapsed at round 7")
+    rows = [row("a", "90.0 ± 0.3", 90.2, 90.8), collapsed]
+    again = read_csv(table_csv(rows))
+    assert again[0] == rows[0]
+    assert np.isnan(again[1].ours[0])
+    assert again[1].collapsed == collapsed.collapsed
+
+
+def test_the_summary_is_written_between_marks(tmp_path: Path) -> None:
+    readme = tmp_path / "README.md"
+    readme.write_text("# Mine\n\nBy hand.\n")
+    folder = tmp_path / "fedu" / "table-3"
+    folder.mkdir(parents=True)
+    rows = [row("FedU", "99.10 ± 0.18", 99.0, 99.1), row("Local", "98.29 ± 0.01", 99.2, 99.3)]
+    (folder / "result.csv").write_text(table_csv([*rows, row("FedAvg", "", 95.0)]))
+    write_summary(tmp_path)
+    readme.write_text(f"{readme.read_text()}\nAfter.\n")
+    path, cells = write_summary(tmp_path)
+    text = path.read_text()
+    assert cells == 2
+    assert text.startswith("# Mine\n\nBy hand.\n")
+    assert text.endswith("After.\n")
+    assert text.count("| FedU | accuracy | 99.10 ± 0.18 | 99.05 ± 0.07 | within 2 std; place") == 1
+    assert "outside, +0.96; place 2 in the paper, 1 here" in text
+    assert "2 cells: 1 within 2 standard deviations" in text
 
 
 def test_what_is_wrong_is_said_in_a_sentence(cli: Cli, tmp_path: Path) -> None:
@@ -102,22 +289,38 @@ def test_what_is_wrong_is_said_in_a_sentence(cli: Cli, tmp_path: Path) -> None:
     code, _, said = cli("reproduce", "pfedme/table-1", "--block", "mars")
     assert code == 2
     assert "synthetic-mlr" in said
+    code, _, said = cli("reproduce", "lp-proj/table-6", "--protocol", "paper")
+    assert code == 2
+    assert "has no other protocol than 'honest'" in said
+    code, _, said = cli("reproduce", "all", "--protocol", "kind")
+    assert code == 2
+    assert "both, honest, paper" in said
     code, out, _ = cli("reproduce", "list")
     assert code == 0
     assert "lp-proj/table-4" in out
 
 
-def test_data_that_are_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def without_download(table: PaperTable) -> PaperTable:
+    blocks = []
+    for block in table.blocks:
+        data = {**block.experiment["data"], "download": False}
+        blocks.append(dataclasses.replace(block, experiment={**block.experiment, "data": data}))
+    return dataclasses.replace(table, blocks=tuple(blocks))
+
+
+def test_data_that_are_not_there_are_told_of_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.delenv("COTERIE_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    told: list[str] = []
-    table = tiny("fedu/table-3", "har-convex", "FedU")
-    block = table.blocks[0]
-    data = {**block.experiment["data"], "download": False}
-    experiment = {**block.experiment, "data": data}
-    table = dataclasses.replace(table, blocks=(dataclasses.replace(block, experiment=experiment),))
-    wish = Wish(tmp_path / "runs", quick=True, say=told.append)
+    said: list[str] = []
+    tables = [
+        without_download(tiny(key, "har-convex", label))
+        for key, label in (("fedu/table-3", "FedU"), ("fedu/figure-4", "Random"))
+    ]
+    wish = Wish(tmp_path / "runs", quick=True, say=said.append)
     with pytest.raises(InvalidInput, match="nothing can be done"):
-        list(carry_out([table], wish))
-    assert "har-convex is left out" in told[0]
+        list(carry_out(tables, wish))
+    assert len(said) == 1
+    assert said[0].startswith("left out: fedu/table-3 har-convex, fedu/figure-4 har-convex: ")
     assert not (tmp_path / "runs").exists()

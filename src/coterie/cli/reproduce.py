@@ -1,4 +1,4 @@
-"""`coterie reproduce`: the papers' tables, one command each."""
+"""`coterie reproduce`: the papers' tables and figures, one command each."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ import typer
 from rich.table import Table
 
 from coterie.cli.console import Cluster, ClusterKeys, Insecure, Jobs, cluster_of, out, say
-from coterie.core.errors import InvalidInput
+from coterie.core.errors import InvalidInput, unknown
 
 
 def reproduce(
     name: Annotated[
-        str, typer.Argument(help="A table, e.g. fedu/table-3; `list` names them; `all` does all.")
+        str,
+        typer.Argument(
+            help="A table or figure, e.g. fedu/table-3; `list` names them; `all` does all;"
+            " `summary` writes one table over all results."
+        ),
     ],
     seeds: Annotated[
         int | None, typer.Option(help="Seeds per cell (default: as the table says).", min=1)
@@ -28,6 +32,16 @@ def reproduce(
     blocks: Annotated[
         list[str] | None, typer.Option("--block", help="A part of the table (repeat).")
     ] = None,
+    protocol: Annotated[
+        str,
+        typer.Option(
+            help="honest; paper: data, measures and steps as the authors had them, where that"
+            " differs; both."
+        ),
+    ] = "honest",
+    long: Annotated[
+        bool, typer.Option("--long", help="`all`: also what takes hours (`list` marks it).")
+    ] = False,
     jobs: Jobs = 1,
     cluster: Cluster = None,
     cluster_keys: ClusterKeys = None,
@@ -37,10 +51,12 @@ def reproduce(
     ] = Path("experiments"),
     work: Annotated[Path, typer.Option(help="Where runs go.")] = Path("runs/reproduce"),
 ) -> None:
-    """Run what stands behind a table of one of the three papers, and put the paper's numbers beside
-    ours. Values that a paper leaves open are tuned first, with the same budget for everybody.
+    """Run what stands behind a table or figure of one of the three papers, and put the paper's
+    numbers beside ours. Values that a paper leaves open are tuned first, with the same budget for
+    everybody.
 
-    It can be killed and repeated. Writes result.md, result.csv, figure.svg and the experiments.
+    It can be killed and repeated. Writes result.md, result.csv, figure.svg and the experiments, and
+    brings the summary in README.md up to date.
 
     Examples: coterie reproduce list
 
@@ -48,26 +64,37 @@ def reproduce(
     """
     where = cluster_of(cluster, cluster_keys, insecure, jobs)
     from coterie.cli.progress import bars
-    from coterie.runs.reproduce.base import all_tables, table_of
+    from coterie.runs.reproduce.base import PROTOCOLS, all_tables, table_of
     from coterie.runs.reproduce.carry_out import Wish, carry_out
+    from coterie.runs.reproduce.cost import note_costs
     from coterie.runs.reproduce.result import write
+    from coterie.runs.reproduce.summary import write_summary
 
+    if protocol not in PROTOCOLS:
+        raise unknown("--protocol", protocol, PROTOCOLS)
     if name == "list":
-        shown = Table("table", "what it shows", "blocks", "seeds")
-        for table in all_tables():
-            names = ", ".join(block.name for block in table.blocks)
-            shown.add_row(table.key, table.title, names, str(table.seeds))
-        out.print(shown)
+        _list(folder)
+        return
+    if name == "summary":
+        path, cells = write_summary(folder)
+        out.print(f"{path}: {cells} cells", highlight=False)
         return
     if name == "all" and blocks:
         raise InvalidInput(f"--block is {blocks[0]!r}, but `all` does all blocks; name a table.")
-    tables = all_tables() if name == "all" else [table_of(name)]
+    if name == "all":
+        tables = [t if long else t.without_long() for t in all_tables(protocol)]
+        tables = [t for t in tables if t.blocks]
+    else:
+        wanted = ("honest", "paper") if protocol == "both" else (protocol,)
+        tables = [table_of(name, each) for each in wanted]
     command = " ".join(
         [
             f"coterie reproduce {name}",
             *([f"--seeds {seeds}"] if seeds else []),
             *(["--quick"] if quick else []),
             *(f"--block {block}" for block in blocks or []),
+            *([f"--protocol {protocol}"] if protocol != "honest" else []),
+            *(["--long"] if long else []),
         ]
     )
     place = folder / "quick" if quick else folder
@@ -85,4 +112,22 @@ def reproduce(
         for table, done in carry_out(tables, wish):
             if done:
                 written = write(table, done, place, command)
+                note_costs(folder, table, done, quick=quick)
+                if not quick:
+                    write_summary(folder)
                 out.print(f"{table.key}: {written / 'result.md'}", highlight=False)
+
+
+def _list(folder: Path) -> None:
+    """All that can be done, and what it takes."""
+    from coterie.runs.reproduce.base import all_tables
+    from coterie.runs.reproduce.cost import read_costs, told
+
+    costs = read_costs(folder)
+    shown = Table("table", "what it shows", "blocks (* takes hours)", "seeds", "protocol", "takes")
+    for table in all_tables("both"):
+        names = ", ".join(block.name + "*" * block.long for block in table.blocks)
+        shown.add_row(
+            table.key, table.title, names, str(table.seeds), table.protocol, told(table, costs)
+        )
+    out.print(shown)

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from coterie.core.errors import InvalidInput
 from coterie.core.options import option
-from coterie.data import clusters, partition
+from coterie.data import clusters, partition, pfedme_draw
 from coterie.data.base import Source
 from coterie.data.federation import Federation, Split, cut, without_test
 from coterie.data.scaling import Scaling, fit, standardise
 
-SPLITS = ("labels", "fedu", "pfedme", "dirichlet", "iid")
+SPLITS = ("labels", "fedu", "pfedme", "pfedme-shared", "dirichlet", "iid")
 HONEST_VALIDATION = 0.1
 
 
@@ -193,6 +193,21 @@ class Labelled(Prepared):
                 )
         return partition.thin(owner, y, self.mean_size, rng) if self.mean_size else owner
 
+    def dealt(
+        self, y: NDArray[Any], seed: int
+    ) -> tuple[NDArray[np.int64] | None, partition.Owners]:
+        """Which rows are given out (nothing: each once), and who owns each of these.
+
+        In the split "pfedme-shared" alone a row may have several owners.
+        """
+        if self.split != "pfedme-shared":
+            return None, self.owners(y, seed)
+        rows, owner = pfedme_draw.shared(y, self.clients)
+        if self.mean_size:
+            rng = np.random.default_rng([seed, 0x0E12])
+            owner = partition.thin(owner, y[rows], self.mean_size, rng)
+        return rows, owner
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pictures(Labelled):
@@ -216,11 +231,15 @@ class Pictures(Labelled):
 
     def load(self, seed: int) -> Federation:
         x, y = self.pictures()
-        owner = self.owners(y, seed)
+        rows, owner = self.dealt(y, seed)
+        whole = x
+        if rows is not None:
+            x, y = x[rows], y[rows]
         x, y, facts = self.hide(x, y, owner, seed, len(self.names))
         if self.shape == "flat":
             x = x.reshape(len(x), -1)
-        scaling = self.paper_scaling(x) if self.paper else None
+        fitted_on = x if rows is None else whole.reshape(len(whole), *x.shape[1:])
+        scaling = self.paper_scaling(fitted_on) if self.paper else None
         made = self.assemble(
             x,
             y,

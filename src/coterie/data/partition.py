@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.core.errors import InvalidInput, unknown
+from coterie.data import pfedme_draw
 from coterie.data.federation import Federation, Split
 
 Owners = NDArray[np.int64]
@@ -303,51 +304,18 @@ def pfedme(y: NDArray[Any], clients: int = 20, seed: int = 1) -> Owners:
     are the published sizes, to the sample: where the authors' script loses one sample of every
     label that was given out before (an offset that became true/false), we lose it too. In that
     script, however, all clients of a label take their samples from its *start*, so clients share
-    samples, between one's training and another's test data as well; here no sample is used twice.
-    For that, client u has the labels 2u and 2u + 1 (mod 10), which is the order of the parts,
-    instead of u and u + 1.
+    samples, between one's training and another's test data as well (`pfedme_draw.shared`); here no
+    sample is used twice. For that, client u has the labels 2u and 2u + 1 (mod 10), which is the
+    order of the parts, instead of u and u + 1.
     """
-    classes, y = np.unique(y, return_inverse=True)
-    c = len(classes)
-    if c % 2 or (2 * clients) % c or clients < 1:
-        raise InvalidInput(
-            f"clients is {clients}, but the split 'pfedme' needs 2 · clients to be a multiple of"
-            f" the {c} labels (an even number)."
-        )
-    holders = 2 * clients // c
-    counts = np.bincount(y, minlength=c)
-    if counts.min() < 2 ** (holders + 2):
-        raise InvalidInput(
-            f"a label has only {counts.min()} samples, too few for {clients} clients of the split"
-            " 'pfedme'."
-        )
-    legacy = np.random.RandomState(seed)  # the published draw
-    parts = np.empty((c, holders), np.int64)
-    for label in range(c):
-        left = int(counts[label])
-        for slot in range(holders - 1):
-            parts[label, slot] = legacy.randint(left // (holders + 1), left // 2)
-            left -= int(parts[label, slot])
-        parts[label, -1] = left
-    given = np.zeros(c, bool)
-    if c > 4:
-        given[4] = (
-            # the offset they start from is "is sample l a nine?", true for the fifth image of MNIST
-            True
-        )
-    lost = np.zeros((clients, 2), np.int64)
-    for u in range(clients):
-        for j in range(2):
-            lost[u, j], given[(u + j) % c] = given[(u + j) % c], True
-    flat = parts.T.reshape(clients, 2)
-    return _hand_out(
-        y,
-        [
-            ((2 * u + j) % c, u, int(flat[u, j] - lost[u, j]))
-            for u in range(clients)
-            for j in range(2)
-        ],
-    )
+    y, taken = pfedme_draw.taken(y, clients, seed)
+    c = int(y.max()) + 1
+    plan = [
+        ((2 * u + j) % c, u, int(taken.ends[u, j] - taken.starts[u, j]))
+        for u in range(clients)
+        for j in range(2)
+    ]
+    return _hand_out(y, plan)
 
 
 def _hand_out(y: NDArray[Any], plan: list[tuple[int, int, int]]) -> Owners:

@@ -53,10 +53,10 @@ class FedBABU(SplitModel):
     moves the whole model, or only one part of it (`adapts`). It is done whenever a model is asked
     for, belongs to no round and is not billed, nor is it in `work`; with F = 0 there is none. An
     `optimizer` takes the steps of size μ; those of size α are gradient steps in any case.
-    With `local_epochs` F counts epochs too, as the paper does. A model with a single array is
-    shared as a whole: FedAvg with fine-tuning. Where h⁰ is 0, as an intercept often is, the body
-    learns all the same; but a head of zero weights would stop all gradients of the body, so name
-    other layers (`shared`) if your model begins with one.
+    With `local_epochs` F counts epochs too, as the paper does. With `shared = "*"`, and for a model
+    with a single array, the whole model is shared: FedAvg with fine-tuning. Where h⁰ is 0, as an
+    intercept often is, the body learns all the same; but a head of zero weights would stop all
+    gradients of the body, so name other layers (`shared`) if your model begins with one.
     """
 
     views: ClassVar[tuple[str, ...]] = ("personal", "global")

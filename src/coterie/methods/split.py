@@ -153,7 +153,7 @@ class SplitModel(Averaging, LocalSGD):
     shared: str | None = option(
         None,
         "names of the shared layers as they are called in the model's parameters, with commas"
-        " between; nothing: split at the last layer",
+        ' between; "*": all; nothing: split at the last layer',
     )
     personal: str | None = option(
         None,
@@ -174,6 +174,8 @@ class SplitModel(Averaging, LocalSGD):
         known = layers(template)
         if self.shared is None:
             return set(known[-1:] if self.last_is_shared or len(known) == 1 else known[:-1])
+        if self.shared.strip() == "*":
+            return set(known)
         names = {name.strip() for name in self.shared.split(",")}
         if not names <= set(known):
             raise InvalidInput(

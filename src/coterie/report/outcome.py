@@ -84,6 +84,8 @@ class Outcome:
     """Which test rows these are (`rows_id`): seeds may have splits of their own."""
     learnt: LearntGraph | None = None
     """The client graph, where it was learnt."""
+    train_losses: dict[str, Array] = dataclasses.field(default_factory=dict)
+    """Losses on the training data, as `losses`; empty unless `training.train_metrics`."""
 
     @property
     def view(self) -> str:
@@ -144,4 +146,9 @@ class Outcome:
             rows=None if result.collapsed else row_scores(result.simulator),
             test_rows=rows_id(result.federation.test),
             learnt=learnt_graph(result.simulator),
+            train_losses={
+                v: np.stack([s.scores["train"].loss[i] for s in shots])
+                for i, v in enumerate(views)
+                if all("train" in s.scores for s in shots)
+            },
         )

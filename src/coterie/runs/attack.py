@@ -33,7 +33,7 @@ FRACTIONS = (0.0, 0.1, 0.2, 0.5, 0.8)
 """Of the lp-proj paper, and nobody."""
 
 
-def _malicious(experiment: Experiment, seed: int, fraction: float) -> NDArray[np.bool_]:
+def who_lies(experiment: Experiment, seed: int, fraction: float) -> NDArray[np.bool_]:
     """Who lies among all clients: drawn among those that train, as in the runs."""
     federation = experiment.federation()
     members, _ = experiment.training.hold_out(federation)
@@ -147,7 +147,7 @@ def attack_into(
                 cells[label, a.name, f] = Cell.of(
                     found.get((label, a.name, f)) or calm,
                     calm,
-                    [_malicious(experiment, s, f) for s in seeds],
+                    [who_lies(experiment, s, f) for s in seeds],
                 )
     grid = Grid(
         experiment.name,

@@ -24,9 +24,6 @@ def read_outcome(folder: Path, experiment: Experiment) -> Outcome:
     federation = experiment.federation()
     samples = federation.test.sizes
     status = json.loads((folder / "status.json").read_text())
-    clients = pq.read_table(
-        folder / "clients.parquet", filters=[("split", "=", "test")]
-    ).to_pydict()
     rounds = pq.read_table(folder / "rounds.parquet", filters=[("split", "=", "test")]).to_pydict()
     views, kept = experiment.method.model_views, status.get("kept")
 
@@ -40,17 +37,26 @@ def read_outcome(folder: Path, experiment: Experiment) -> Outcome:
 
     timing = pq.read_table(folder / "timing.parquet").to_pydict()
     when = np.unique(np.array(rounds["round"]))
-    row = np.searchsorted(when, np.array(clients["round"]))
-    view_of, client = np.array(clients["view"]), np.array(clients["client"], int)
 
-    def table(column: str, view: str) -> Array:
-        out = np.full((len(when), len(samples)), np.nan)
-        mine = view_of == view
-        out[row[mine], client[mine]] = np.array(clients[column])[mine]
-        return out
+    def by_client(split: str, columns: tuple[str, ...]) -> list[dict[str, Array]]:
+        """Each column by view: evaluations × clients, NaN for clients without rows."""
+        chosen = [("split", "=", split)]
+        found = pq.read_table(folder / "clients.parquet", filters=chosen).to_pydict()
+        row = np.searchsorted(when, np.array(found["round"], int))
+        view_of, client = np.array(found["view"]), np.array(found["client"], int)
+
+        def table(column: str, view: str) -> Array:
+            out = np.full((len(when), len(samples)), np.nan)
+            mine = view_of == view
+            out[row[mine], client[mine]] = np.array(found[column])[mine]
+            return out
+
+        return [{view: table(column, view) for view in views} for column in columns]
 
     first = np.array(rounds["view"]) == views[0]
     pick = lambda column: np.array(rounds[column])[first]
+    scores, losses = by_client("test", ("score", "loss"))
+    trained = by_client("train", ("loss",))[0] if experiment.training.train_metrics else {}
     return Outcome(
         method=experiment.method,
         seed=experiment.training.seed,
@@ -58,8 +64,8 @@ def read_outcome(folder: Path, experiment: Experiment) -> Outcome:
         up=pick("up"),
         down=pick("down"),
         gradients=pick("gradients"),
-        scores={v: table("score", v) for v in views},
-        losses={v: table("loss", v) for v in views},
+        scores=scores,
+        losses=losses,
         samples=samples,
         seconds=float(np.max(timing["seconds"], initial=0.0)),
         compile_seconds=float(np.max(timing["compile_seconds"], initial=0.0)),
@@ -78,4 +84,5 @@ def read_outcome(folder: Path, experiment: Experiment) -> Outcome:
         rows=read_rows(folder, views),
         test_rows=rows_id(federation.test),
         learnt=outlines.read_learnt(folder),
+        train_losses=trained,
     )

@@ -1,5 +1,6 @@
-"""The papers' tables, each as one command: what a paper printed, what comes out here, and whether
-that agrees. One file per paper says which experiments stand behind its tables.
+"""The papers' tables and figures, each as one command: what a paper printed, what comes out here,
+and whether that agrees. One file per paper, or part of one, says which experiments stand behind
+them.
 """
 
 from coterie.runs.reproduce.base import TABLES, Block, Line, PaperTable, table_of

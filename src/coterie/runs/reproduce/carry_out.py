@@ -1,6 +1,7 @@
-"""Carry out tables of papers: tune what a paper leaves open, run, and write what comes out.
+"""Carry out tables and figures of papers: tune what a paper leaves open, run, and give what comes
+out.
 
-Everything goes through the folders of `coterie tune` and `coterie compare`, so the command can be
+Everything goes through the folders of `coterie tune` and of single runs, so the command can be
 killed at any moment and repeated.
 """
 
@@ -12,17 +13,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from coterie.core.errors import CoterieError, InvalidInput
-from coterie.core.files import make_folder, write_text
-from coterie.engine.exchange import exchange_of
-from coterie.methods.local import Local, equal_compute
-from coterie.report.comparison import Comparison
 from coterie.runs import run as runs
 from coterie.runs.cluster.address import Scheduler
-from coterie.runs.compare import Paired, pair
-from coterie.runs.contender import Contender
 from coterie.runs.experiment import Experiment
-from coterie.runs.grid import Begin, Board, run_all
+from coterie.runs.grid import Begin, Board, Planned, run_all
 from coterie.runs.reproduce.base import Block, PaperTable
+from coterie.runs.reproduce.measures import Ran, ran
+from coterie.runs.reproduce.plan import BlockPlan, Found, PlannedStudy, key_of, plan_block, study_of
 from coterie.runs.tuning.folder import tune_into
 
 
@@ -46,132 +43,150 @@ class Wish:
 class Done(NamedTuple):
     """A block that was carried out."""
 
-    block: Block
-    comparison: Comparison
-    places: list[int]
-    """Which entry of the comparison each line looks at."""
-    experiment: Experiment
+    plan: BlockPlan
+    lines: list[Ran]
+    """What came of every line."""
+    tuning: float = 0.0
+    """Seconds that its tuning took."""
+
+    @property
+    def block(self) -> Block:
+        return self.plan.block
 
 
 def carry_out(tables: Sequence[PaperTable], wish: Wish) -> Iterator[tuple[PaperTable, list[Done]]]:
-    """Table by table, as they are done. First everything that is to be tuned, then all runs."""
-    plans = [
-        (table, [_planned(table, block, wish) for block in _blocks(table, wish)])
-        for table in tables
-    ]
-    if not any(each for _, each in plans):
+    """Table by table, as they are done. First everything that is to be tuned, then all runs; one
+    bar counts both.
+    """
+    chosen = _chosen(tables, wish)
+    if not any(not wish.blocks or block.name in wish.blocks for _, block in chosen):
         raise InvalidInput(
             f"the data of {', '.join(table.key for table in tables)} are not there, so nothing can"
             " be done; `coterie reproduce list` names what stands on other data."
         )
-    total = sum(len(paired.plan) for _, each in plans for _, paired, _ in each)
-    before = 0
-    for table, each in plans:
-        done = []
-        for block, paired, places in each:
-            outcomes = run_all(
-                paired.plan,
-                jobs=wish.jobs,
-                cluster=wish.cluster,
-                keep_models=False,
-                begin=_among(wish.begin, before, total),
-                say=wish.say,
-            )
-            before += len(paired.plan)
-            done.append(Done(block, paired.compared(outcomes), places, paired.experiment))
-        yield table, done
-
-
-def _blocks(table: PaperTable, wish: Wish) -> list[Block]:
-    """The blocks that are asked for, and whose data are there."""
-    known = [block.name for block in table.blocks]
-    for name in wish.blocks:
-        if name not in known:
-            raise InvalidInput(
-                f"--block is {name!r}, but {table.key} has the blocks {', '.join(known)}."
-            )
-    found = []
-    for block in table.blocks:
-        if wish.blocks and block.name not in wish.blocks:
-            continue
-        try:
-            Experiment.from_config(block.settings(1)).federation()
-        except CoterieError as error:
-            wish.say(f"{table.key}, {block.name} is left out: {error}")
-            continue
-        found.append(block)
-    return found
-
-
-def _planned(table: PaperTable, block: Block, wish: Wish) -> tuple[Block, Paired, list[int]]:
-    """The runs of a block, with the values that were found for what is tuned."""
-    seeds = wish.seeds or table.seeds
-    folder = wish.work / f"{table.paper}-{table.name}" / block.name
-    found = {} if wish.quick else _tuned(block, folder, seeds, wish)
-    methods = [found.get(_key(m), Contender.from_config(m)) for m in block.methods()]
-    alone = next((c.method for c in methods if isinstance(c.method, Local)), None)
-    listed = [*methods, *_locals(methods, alone)]
-    config = block.settings(seeds, quick=wish.quick)
-    made = Experiment.from_config(config).with_(contenders=tuple(listed))
-    paired = pair(made, folder, alone)
-    make_folder(folder, force=True)
-    write_text(folder / "config.toml", made.to_toml())
-    configs = [c.to_config() for _, c in paired.labelled]
-    everybody = made.training.cohort_size(made.federation()) == made.federation().clients
-    places = []
-    for line in block.lines:
-        chosen = methods[block.methods().index(line.method)]
-        if isinstance(chosen.method, Local) and everybody:
-            chosen = Contender(chosen.method.replace(trains="sampled"))
-        places.append(configs.index(chosen.to_config()))
-    return block, paired, places
-
-
-def _key(method: Any) -> str:
-    return str(sorted(Contender.from_config(method).to_config().items()))
-
-
-def _tuned(block: Block, folder: Path, seeds: int, wish: Wish) -> dict[str, Contender]:
-    experiment = block.tuning(seeds)
-    if experiment is None:
-        return {}
-    board = wish.begin if isinstance(wish.begin, Board) else None
-    place = folder.parent / f"{block.name}-tune"
-    found = tune_into(
-        experiment, place, jobs=wish.jobs, cluster=wish.cluster, board=board, say=wish.say
+    studies = [None if wish.quick else study_of(block, wish.work) for _, block in chosen]
+    waiting = {s.folder: s for s in studies if s is not None}
+    plans = [_plan(table, block, {}, wish) for table, block in chosen]
+    total = sum(s.methods for s in waiting.values()) + len(
+        {p.folder for x in plans for p in x.runs}
     )
-    return {str(sorted(t.given.to_config().items())): t.contender for t in found}
+    board, before = _Whole.of(wish.begin, total), 0
+    found: dict[Path, tuple[Found, float]] = {}
+    for study in waiting.values():
+        found[study.folder] = _tune(study, wish, board.after(before) if board else None)
+        before += study.methods
+    known = [found[s.folder] if s is not None else ({}, 0.0) for s in studies]
+    if waiting:
+        plans = [_plan(*c, values, wish) for c, (values, _) in zip(chosen, known, strict=True)]
+    seen: set[Path] = set()
+    for table in tables:
+        mine = [i for i, (of, _) in enumerate(chosen) if of is table]
+        todo = _once([p for i in mine for p in plans[i].runs])
+        shared = len({p.folder for p in todo} & seen)
+        outcomes = run_all(
+            todo,
+            jobs=wish.jobs,
+            cluster=wish.cluster,
+            keep_models=False,
+            begin=_among(board, wish.begin, before - shared, total),
+            say=wish.say,
+        )
+        before += len(todo) - shared
+        seen |= {p.folder for p in todo}
+        by_folder = {p.folder: o for p, o in zip(todo, outcomes, strict=True)}
+        yield table, [Done(plans[i], ran(plans[i], by_folder), known[i][1]) for i in mine]
 
 
-def _locals(methods: list[Contender], alone: Any) -> list[Contender]:
-    """Local with every other amount of work, and the step size that was found for Local."""
-    found: list[Contender] = []
-    if alone is None:
-        return found
-    for c in methods:
-        if isinstance(c.method, Local) or exchange_of(c.method).pooled:
-            continue
-        equal = equal_compute(c.method).replace(lr=alone.lr, l2=alone.l2)
-        made = Contender(equal)
-        if equal != alone and made not in found:
-            found.append(made)
+def _plan(table: PaperTable, block: Block, found: Found, wish: Wish) -> BlockPlan:
+    seeds = wish.seeds or table.seeds
+    return plan_block(table, block, wish.work, seeds, found, quick=wish.quick)
+
+
+def _once(plan: list[Planned]) -> list[Planned]:
+    """Several lines, and several tables, may look at the same run."""
+    return list({p.folder: p for p in plan}.values())
+
+
+def _chosen(tables: Sequence[PaperTable], wish: Wish) -> list[tuple[PaperTable, Block]]:
+    """The blocks that are asked for, and whose data are there; and those that were carried out
+    before, which stay in the result. Data that are not there are told of once.
+    """
+    for name in wish.blocks:
+        for table in tables:
+            known = [block.name for block in table.blocks]
+            if name not in known:
+                raise InvalidInput(
+                    f"--block is {name!r}, but {table.key} has the blocks {', '.join(known)}."
+                )
+    found, without = [], dict[str, list[str]]()
+    tried: dict[str, str | None] = {}
+    for table in tables:
+        for block in table.blocks:
+            asked = not wish.blocks or block.name in wish.blocks
+            data = str(block.experiment["data"])
+            if data not in tried:
+                tried[data] = _missing(block)
+            if (error := tried[data]) is not None:
+                if asked:
+                    without.setdefault(error, []).append(f"{table.key} {block.name}")
+            elif asked or _finished(table, block, wish):
+                found.append((table, block))
+    for error, names in without.items():
+        wish.say(f"left out: {', '.join(names)}: {error}")
     return found
 
 
-def _among(begin: Begin | None, before: int, total: int) -> Begin | None:
-    """One bar over all runs of all tables."""
+def _finished(table: PaperTable, block: Block, wish: Wish) -> bool:
+    """Whether everything of a block is there."""
+    study = None if wish.quick else study_of(block, wish.work)
+    if study is not None and not (study.folder / "tuned.toml").is_file():
+        return False
+    values = {} if study is None else _tune(study, wish, None)[0]
+    return all(p.ended for p in _plan(table, block, values, wish).runs)
+
+
+def _missing(block: Block) -> str | None:
+    """Why a block's data cannot be had; None: they are there."""
+    try:
+        Experiment.from_config(block.settings(1)).federation()
+    except CoterieError as error:
+        return str(error)
+    return None
+
+
+def _tune(study: PlannedStudy, wish: Wish, board: Board | None) -> tuple[Found, float]:
+    found = tune_into(
+        study.experiment,
+        study.folder,
+        jobs=wish.jobs,
+        cluster=wish.cluster,
+        board=board,
+        say=wish.say,
+    )
+    return {key_of(t.given): t.contender for t in found}, sum(t.seconds for t in found)
+
+
+def _among(board: _Whole | None, begin: Begin | None, before: int, total: int) -> Begin | None:
+    """One bar over everything."""
+    if board is not None:
+        return board.after(before)
     if begin is None:
         return None
-    if isinstance(begin, Board):
-        return Whole(begin, before, total)
     return lambda label, number, _: begin(label, before + number, total)
 
 
-class Whole:
-    """A board that counts the runs of this block among all."""
+class _Whole:
+    """A board that counts the parts of a command among all that there is to do."""
 
     def __init__(self, board: Any, before: int, total: int) -> None:
         self.board, self.before, self.total = board, before, total
+
+    @classmethod
+    def of(cls, begin: Begin | None, total: int) -> _Whole | None:
+        return cls(begin, 0, total) if isinstance(begin, Board) else None
+
+    def after(self, before: int) -> _Whole:
+        return _Whole(self.board, before, self.total)
 
     def __call__(self, label: str, number: int, total: int) -> Any:
         return self.board(label, self.before + number, self.total)

@@ -1,232 +1,247 @@
-"""What came out beside what a paper printed: tables, verdicts and a figure."""
+"""What came out beside what a paper printed: rows, verdicts, and the files of a result."""
 
 from __future__ import annotations
 
 import csv
 import io
 import math
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from coterie.core.files import make_folder, write_text
 from coterie.methods.base import Method
-from coterie.methods.local import Local, equal_compute
-from coterie.report.figures import pyplot, svg
-from coterie.report.outcome import Outcome
 from coterie.report.units import bytes_text
-from coterie.runs.reproduce.base import PaperTable, Printed
-from coterie.runs.reproduce.carry_out import Done
-
-COLUMNS = (
-    *("method", "paper", "ours, as the paper measures", "ours, last round, mean over clients"),
-    *("verdict", "Local, same gradients", "gradients a client and round"),
-    *("bytes a client and round", "values"),
+from coterie.runs.reproduce.base import (
+    ACCURACY,
+    PERCENT,
+    TO_TARGET,
+    PaperTable,
+    Printed,
 )
-MEASURED = {
-    "best": "the best round on test data, clients counted by their test samples",
-    "last": "the last round, mean over clients",
-}
+from coterie.runs.reproduce.carry_out import Done
+from coterie.runs.reproduce.draw import figure
+from coterie.runs.reproduce.measures import TOLD, Ran, measured
+
+LAST = "accuracy, last round"
+ALONE = "Local, same gradients"
+GRADIENTS = "gradients a client and round"
+BYTES = "bytes a client and round"
+SHOWN = ("lr", "personal_lr", "hub_lr", "lam", "eta", "adapt_lr", "mu", "beta")
+"""Options whose values a reader wants to see."""
+HEAD = ("block", "method", "column", "measure", "seed", "paper", "ours")
 
 
-class Measured(NamedTuple):
-    """A line with all its numbers; scores in per cent, one for every seed."""
+class Row(NamedTuple):
+    """A cell: a measure of a line at all seeds; NaN where there is none."""
 
-    label: str
-    paper: Printed | None
-    as_paper: list[float]
-    honest: list[float]
-    local: list[float]
-    gradients: float
-    bytes: float
-    values: str
-    collapsed: str | None
+    block: str
+    method: str
+    column: str
+    measure: str
+    paper: str
+    ours: list[float]
+    collapsed: str | None = None
+
+    @property
+    def there(self) -> list[float]:
+        return [v for v in self.ours if not math.isnan(v)]
 
     @property
     def verdict(self) -> str:
-        """Whether ours is within two deviations of the paper's, both added."""
-        if self.collapsed:
-            return "collapsed"
-        if self.paper is None:
+        """Whether ours is within two deviations of the paper's, both added, and the paper's known
+        to its last digit; nothing where the paper has no number.
+        """
+        printed = Printed.read(self.paper)
+        if printed is None or not self.ours:
             return ""
-        away = float(np.mean(self.as_paper)) - self.paper.mean
-        ours = float(np.std(self.as_paper, ddof=1)) if len(self.as_paper) > 1 else 0.0
-        room = 2 * math.hypot(ours, self.paper.spread or 0.0)
-        return "within 2 std" if abs(away) <= room else f"outside, {away:+.2f}"
+        if math.isnan(printed.mean):
+            return "none, as in the paper" if not self.there else "outside, the paper has none"
+        if not self.there:
+            return f"outside, {self.collapsed or 'never'}"
+        away = float(np.mean(self.there)) - printed.mean
+        ours = float(np.std(self.there, ddof=1)) if len(self.there) > 1 else 0.0
+        room = 2 * math.hypot(ours, printed.spread or 0.0) + printed.half
+        if abs(away) <= room:
+            return "within 2 std"
+        if self.measure == TO_TARGET:
+            return f"outside, {np.mean(self.there) / printed.mean:.2g} times"
+        return f"outside, {away:+.2f}" if self.measure in PERCENT else f"outside, {away:+.2g}"
 
 
-def scores(outcome: Outcome, view: str | None, how: str) -> float:
-    """One number of a run, in per cent."""
-    every = outcome.scores[view or outcome.view]
-    if how == "last":
-        return 100 * float(np.nanmean(every[-1]))
-    there = ~np.isnan(every[-1])
-    means = every[:, there] @ outcome.samples[there] / outcome.samples[there].sum()
-    return 100 * float(means.max())
+def rows_of(table: PaperTable, done: Sequence[Done]) -> Iterator[Row]:
+    """Every cell of a table, and what helps to judge it."""
+    for each in done:
+        for measure in table.measures:
+            found = measured(each.lines, measure, table.measured)
+            for run, ours in zip(each.lines, found, strict=True):
+                yield _row(each, run, measure, ours)
+        for run in each.lines:
+            if table.measured != "last" and ACCURACY in table.measures:
+                yield _row(each, run, LAST, run.values(ACCURACY, "last"))
+            if run.local and run.local != run.outcomes:
+                yield _row(each, run, ALONE, run.alone())
+            yield _row(each, run, GRADIENTS, [_per_round(run, "gradients")])
+            yield _row(each, run, BYTES, [_per_round(run, "up") + _per_round(run, "down")])
 
 
-def measured(table: PaperTable, done: Done) -> list[Measured]:
-    """Every line of a block."""
-    found, entries = [], done.comparison.entries
-    clients = done.comparison.federation.clients
-    cohort = done.experiment.training.cohort_size(done.comparison.federation)
-    everybody = cohort == clients
-    for line, place in zip(done.block.lines, done.places, strict=True):
-        entry = entries[place]
-        outcomes, method = entry.outcomes, entry.outcomes[0].method
-        whole = [o for o in outcomes if not o.collapsed]
-        work = _work(method, everybody)
-        alone = [e.outcomes for e in entries if isinstance(e.outcomes[0].method, Local)]
-        same = next((o for o in alone if _work(o[0].method, everybody) == work), [])
-        rounds = max(1, int(outcomes[0].rounds[-1]))
-        options = method.to_config()
-        shown = [f"{k} {v:.3g}" for k, v in options.items() if isinstance(v, float) and v != 0]
-        wanted = {k for k in options if k in ("lr", "personal_lr", "lam", "eta", "adapt_lr", "mu")}
-        found.append(
-            Measured(
-                line.label,
-                Printed.read(line.paper),
-                [scores(o, line.view, table.measured) for o in whole],
-                [scores(o, line.view, "last") for o in whole],
-                [scores(o, None, "last") for o in same if not o.collapsed],
-                float(np.mean([o.gradients[-1] for o in outcomes])) / clients / rounds,
-                float(np.mean([o.up[-1] + o.down[-1] for o in outcomes])) / clients / rounds,
-                ", ".join(s for s in shown if s.split()[0] in wanted),
-                entry.collapsed,
-            )
-        )
-    return found
+def _row(each: Done, run: Ran, measure: str, ours: list[float]) -> Row:
+    line = run.line
+    paper = line.printed.get(measure, "")
+    return Row(each.block.name, line.label, line.column, measure, paper, ours, run.collapsed)
 
 
-def _work(method: Method, everybody: bool) -> tuple[Any, ...]:
-    """Gradient steps, and who takes them where that is not everybody."""
-    work = equal_compute(method).work()
-    return work.steps, work.epochs, None if everybody else work.trains
+def _per_round(run: Ran, what: str) -> float:
+    clients, rounds = len(run.outcomes[0].samples), max(1, int(run.outcomes[0].rounds[-1]))
+    return float(np.mean([getattr(o, what)[-1] for o in run.outcomes])) / clients / rounds
 
 
-def spread(values: list[float]) -> str:
-    if not values:
+def spread(values: Sequence[float], measure: str = ACCURACY) -> str:
+    """`93.10 ± 0.21`; nothing where there are no values."""
+    there = [v for v in values if not math.isnan(v)]
+    if not there:
         return ""
-    text = f"{np.mean(values):.2f}"
-    return f"{text} ± {np.std(values, ddof=1):.2f}" if len(values) > 1 else text
+    text = "{:.2f}" if measure in (*PERCENT, LAST, ALONE) else "{:.3g}"
+    if measure == TO_TARGET:
+        text = "{:.0f}"
+    mean = text.format(np.mean(there))
+    return f"{mean} ± {text.format(np.std(there, ddof=1))}" if len(there) > 1 else mean
 
 
-def order(lines: list[Measured]) -> str:
-    """Whether methods come in the paper's order."""
-    there = [m for m in lines if m.paper is not None and m.as_paper]
+def values_text(method: Method) -> str:
+    """The step sizes and strengths of a method."""
+    options = method.to_config()
+    numbers = {k: v for k, v in options.items() if k in SHOWN and isinstance(v, float) and v != 0}
+    return ", ".join(f"{k} {v:.3g}" for k, v in numbers.items())
+
+
+def order(rows: Sequence[Row]) -> str:
+    """Whether methods come in the paper's order; rows of one measure and column."""
+    there = [r for r in rows if r.there and (p := Printed.read(r.paper)) and not math.isnan(p.mean)]
     if len(there) < 2:
         return ""
-    theirs = sorted(there, key=lambda m: -m.paper.mean if m.paper else 0.0)
-    ours = sorted(there, key=lambda m: -float(np.mean(m.as_paper)))
-    names = lambda given: " > ".join(m.label for m in given)
-    if [m.label for m in theirs] == [m.label for m in ours]:
+    mean = {r.method: (Printed.read(r.paper) or Printed(0.0)).mean for r in there}
+    theirs = sorted(there, key=lambda r: -mean[r.method])
+    ours = sorted(there, key=lambda r: -float(np.mean(r.there)))
+    names = lambda given: " > ".join(r.method for r in given)
+    if [r.method for r in theirs] == [r.method for r in ours]:
         return f"The order of methods is the paper's: {names(ours)}."
-    first = "" if theirs[0] is ours[0] else f" The paper's first, {theirs[0].label}, is not ours."
+    first = "" if theirs[0] is ours[0] else f" The paper's first, {theirs[0].method}, is not ours."
     return f"The order has changed: {names(ours)}; in the paper {names(theirs)}.{first}"
 
 
-def cells(line: Measured, printed: str, *, quick: bool = False) -> list[str]:
-    return [
-        line.label,
-        printed,
-        spread(line.as_paper),
-        spread(line.honest),
-        "" if quick else line.verdict,
-        spread(line.local),
-        f"{line.gradients:.1f}",
-        bytes_text(line.bytes),
-        line.values,
-    ]
-
-
-def markdown(table: PaperTable, done: list[Done], command: str) -> str:
-    seeds = len(done[0].comparison.entries[0].outcomes) if done else 0
+def markdown(table: PaperTable, done: Sequence[Done], command: str) -> str:
+    seeds = len(done[0].lines[0].outcomes)
     lines = [
         f"# {table.title}",
         "",
-        f"`{command}`: {seeds} seed{'s' if seeds != 1 else ''}, test accuracy in %, ± deviation"
-        f" over seeds. The paper measures {MEASURED[table.measured]}.",
+        f"`{command}`: {seeds} seed{'s' if seeds != 1 else ''}, accuracy on test data in %, ±"
+        f" deviation over seeds; protocol {table.protocol}. Measured: {TOLD[table.measured]}.",
+        "",
+        f"![{table.title}](figure.svg)",
         "",
     ]
     quick = "--quick" in command
     if quick:
         lines += ["Few rounds and nothing tuned: these numbers say that it runs, no more.", ""]
     for each in done:
-        found = measured(table, each)
         lines += [f"## {each.block.title}", ""]
         if each.block.differs:
             lines += [f"Not as in the paper: {each.block.differs}.", ""]
-        lines += ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
-        for line, m in zip(each.block.lines, found, strict=True):
-            lines.append("| " + " | ".join(cells(m, line.paper, quick=quick)) + " |")
-        said = "" if quick else order(found)
-        lines += ["", *([said, ""] if said else [])]
+        lines += _sheet(table, each, quick)
     return "\n".join(lines)
 
 
-def table_csv(table: PaperTable, done: list[Done]) -> str:
+def _sheet(table: PaperTable, each: Done, quick: bool) -> list[str]:
+    """A block's table in Markdown."""
+    rows = list(rows_of(table, [each]))
+    several = any(run.line.column for run in each.lines)
+    columns = ["method", *([table.axis or "case"] if several else [])]
+    cells = [[run.line.label, *([run.line.column] if several else [])] for run in each.lines]
+    for measure in table.measures:
+        mine = [r for r in rows if r.measure == measure]
+        paper = any(r.paper for r in mine)
+        columns += [f"{measure}, paper", measure, "verdict"] if paper else [measure]
+        for cell, r in zip(cells, mine, strict=True):
+            ours = spread(r.ours, measure) or (r.collapsed or "never" if r.ours else "")
+            ours = f"{ours} ({r.collapsed})" if r.there and r.collapsed else ours
+            cell += [r.paper, ours, "" if quick else r.verdict] if paper else [ours]
+    for measure in (LAST, ALONE):
+        mine = [r for r in rows if r.measure == measure]
+        if mine:
+            columns.append(measure)
+            by_line = {(r.method, r.column): spread(r.ours) for r in mine}
+            for run, cell in zip(each.lines, cells, strict=True):
+                cell.append(by_line.get((run.line.label, run.line.column), ""))
+    columns += [GRADIENTS, BYTES, "values"]
+    for run, cell in zip(each.lines, cells, strict=True):
+        sent = _per_round(run, "up") + _per_round(run, "down")
+        cell += [f"{_per_round(run, 'gradients'):.1f}", bytes_text(sent)]
+        cell.append(values_text(run.contender.method))
+    text = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    text += ["| " + " | ".join(cell) + " |" for cell in cells]
+    said = [] if quick else _orders(table, rows)
+    return [*text, "", *said]
+
+
+def _orders(table: PaperTable, rows: Sequence[Row]) -> list[str]:
+    """What is to say of the order of methods, column by column."""
+    if ACCURACY not in table.measures:
+        return []
+    found = []
+    for column in dict.fromkeys(r.column for r in rows):
+        said = order([r for r in rows if r.measure == ACCURACY and r.column == column])
+        found += [f"{column}: {said}" if column else said, ""] if said else []
+    return found
+
+
+def table_csv(rows: Sequence[Row]) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(("block", "method", "seed", "paper", "as the paper measures", "last round"))
-    for each in done:
-        for line, m in zip(each.block.lines, measured(table, each), strict=True):
-            for seed, (a, b) in enumerate(zip(m.as_paper, m.honest, strict=True)):
-                writer.writerow(
-                    (each.block.name, m.label, seed, line.paper, f"{a:.4f}", f"{b:.4f}")
-                )
+    writer.writerow(HEAD)
+    for r in rows:
+        for seed, value in enumerate(r.ours):
+            ours = f"{value:.6g}" if not math.isnan(value) else (r.collapsed or "")
+            writer.writerow((r.block, r.method, r.column, r.measure, seed, r.paper, ours))
     return out.getvalue()
 
 
-def figure(table: PaperTable, done: list[Done]) -> str:
-    """A panel for each block: the paper's numbers as open circles, ours as filled ones."""
-    plt = pyplot()
-    tallest = max(len(each.block.lines) for each in done)
-    size = (3.4 * min(len(done), 4), (0.32 * tallest + 0.9) * math.ceil(len(done) / 4))
-    made, axes = plt.subplots(
-        math.ceil(len(done) / 4), min(len(done), 4), figsize=size, squeeze=False
-    )
-    for axis in axes.flat[len(done) :]:
-        axis.axis("off")
-    for axis, each in zip(axes.flat, done, strict=False):
-        found = measured(table, each)
-        for y, m in enumerate(found):
-            if m.paper is not None:
-                axis.errorbar(
-                    m.paper.mean,
-                    y - 0.12,
-                    xerr=m.paper.spread,
-                    fmt="o",
-                    mfc="white",
-                    color="#D55E00",
-                    label="paper" if y == 0 else None,
-                )
-            if m.as_paper:
-                wide = np.std(m.as_paper, ddof=1) if len(m.as_paper) > 1 else None
-                axis.errorbar(
-                    np.mean(m.as_paper),
-                    y + 0.12,
-                    xerr=wide,
-                    fmt="o",
-                    color="#0072B2",
-                    label="ours" if y == 0 else None,
-                )
-        axis.set_yticks(range(len(found)), [m.label for m in found], fontsize=7)
-        axis.invert_yaxis()
-        axis.set_title(each.block.title, fontsize=8)
-        axis.set_xlabel("test accuracy (%)", fontsize=7)
-    axes.flat[0].legend(fontsize=7)
-    made.tight_layout()
-    return svg(made)
+def read_csv(text: str) -> list[Row]:
+    """The inverse of `table_csv`."""
+    found: dict[tuple[str, ...], Row] = {}
+    for given in csv.DictReader(io.StringIO(text)):
+        block, method, column, measure, _, paper, ours = (given[name] for name in HEAD)
+        key = (block, method, column, measure)
+        row = found.setdefault(key, Row(*key, paper, []))
+        try:
+            row.ours.append(float(ours))
+        except ValueError:
+            row.ours.append(float("nan"))
+            found[key] = row._replace(collapsed=ours or None)
+    return list(found.values())
 
 
-def write(table: PaperTable, done: list[Done], out: Path, command: str) -> Path:
-    """experiment files, result.md, result.csv and figure.svg of a table."""
-    folder = out / table.paper / table.name
+def write(table: PaperTable, done: Sequence[Done], out: Path, command: str) -> Path:
+    """Experiment files, result.md, result.csv and figure.svg of a table."""
+    folder = out / table.paper / table.folder
     make_folder(folder, force=True)
     for each in done:
-        write_text(folder / f"{each.block.name}.toml", each.experiment.to_toml())
+        text = "".join(f"# {told}\n" for told in variations(each)) + each.plan.experiment.to_toml()
+        write_text(folder / f"{each.block.name}.toml", text)
     write_text(folder / "result.md", markdown(table, done, command))
-    write_text(folder / "result.csv", table_csv(table, done))
+    write_text(folder / "result.csv", table_csv(list(rows_of(table, done))))
     write_text(folder / "figure.svg", figure(table, done) + "\n")
     return folder
+
+
+def variations(each: Done) -> list[str]:
+    """What a line has that the experiment's file cannot say: training of its own, an attack."""
+    found = []
+    for line in each.block.lines:
+        options = {f"training.{k}": v for k, v in line.training.items()}
+        options |= {f"attack.{k}": v for k, v in (line.attack or {}).items()}
+        told = ", ".join(f"{k} = {v!r}" for k, v in options.items())
+        found += [f"{line.name}: {told}"] if told else []
+    return found

@@ -1,0 +1,134 @@
+"""What tables take: measured by runs that were made, or foretold from quick ones.
+
+costs.csv lies beside the results and has a line for every block: seconds of all its runs and of its
+tuning, one after the other on this machine, each as many cores as it likes. A quick run foretells
+them: its rounds are fewer by a known factor. Tables share runs, so sums over tables are too large.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from coterie.core.files import write_text
+from coterie.report.outcome import Outcome
+from coterie.report.units import seconds_text
+from coterie.runs.reproduce.base import FOLDS, TRIALS, Block, PaperTable
+from coterie.runs.reproduce.carry_out import Done
+
+FILE = "costs.csv"
+HEAD = ("table", "protocol", "block", "seeds", "seconds", "basis")
+
+
+class Cost(NamedTuple):
+    """Of a block."""
+
+    seeds: int
+    seconds: float
+    basis: str
+    """"run": measured; "quick": foretold."""
+
+
+Costs = dict[tuple[str, str, str], Cost]
+"""By table, protocol and block."""
+
+
+def read_costs(out: Path) -> Costs:
+    path = out / FILE
+    if not path.is_file():
+        return {}
+    rows = csv.DictReader(io.StringIO(path.read_text(encoding="utf-8")))
+    return {
+        (r["table"], r["protocol"], r["block"]): Cost(
+            int(r["seeds"]), float(r["seconds"]), r["basis"]
+        )
+        for r in rows
+    }
+
+
+def note_costs(out: Path, table: PaperTable, done: Sequence[Done], *, quick: bool) -> None:
+    """Write down what the blocks took; what was foretold gives way to what was measured."""
+    costs = read_costs(out)
+    for each in done:
+        key = (table.key, table.protocol, each.block.name)
+        if quick and key in costs and costs[key].basis == "run":
+            continue
+        costs[key] = foretold(table, each) if quick else spent(each)
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(HEAD)
+    for names, cost in sorted(costs.items()):
+        writer.writerow((*names, cost.seeds, f"{cost.seconds:.0f}", cost.basis))
+    write_text(out / FILE, text.getvalue())
+
+
+def _runs(each: Done) -> dict[Path, Outcome]:
+    """Every run once, by its folder."""
+    found: dict[Path, Outcome] = {}
+    for cell, run in zip(each.plan.cells, each.lines, strict=True):
+        found |= {p.folder: o for p, o in zip(cell.runs, run.outcomes, strict=True)}
+        found |= {p.folder: o for p, o in zip(cell.local, run.local, strict=True)}
+    return found
+
+
+def spent(each: Done) -> Cost:
+    seeds = len(each.plan.experiment.seeds)
+    return Cost(seeds, sum(o.seconds for o in _runs(each).values()) + each.tuning, "run")
+
+
+class Pace(NamedTuple):
+    """What a run takes: to compile, for an evaluation of all clients, for a round."""
+
+    compiling: float
+    evaluation: float
+    round: float
+
+    @classmethod
+    def of(cls, folder: Path) -> Pace:
+        """From the times of its evaluations: the first, before any round, is one evaluation."""
+        found = pq.read_table(folder / "timing.parquet").to_pydict()
+        rounds, compiled = np.array(found["round"]), np.array(found["compile_seconds"])
+        steady = np.maximum(0.0, np.array(found["seconds"]) - compiled)
+        first, later = float(steady[0]), float(steady[-1] - steady[0])
+        each = max(0.0, later - first * (len(rounds) - 1)) / max(1, int(rounds[-1]))
+        return cls(float(compiled[-1]), first, each)
+
+    def over(self, rounds: int, evaluations: int) -> float:
+        return self.evaluation * evaluations + self.round * rounds
+
+
+def foretold(table: PaperTable, each: Done) -> Cost:
+    """From a quick run: rounds and evaluations take as long as they did; tuning takes for every
+    method what its budget of steps would take the slowest.
+    """
+    training = each.block.experiment["training"]
+    rounds = int(training["rounds"])
+    evaluations = 1 + -(-rounds // int(training["eval_every"]))
+    paces = [Pace.of(folder) for folder in _runs(each)]
+    runs = sum(table.seeds * p.over(rounds, evaluations) + p.compiling for p in paces)
+    slowest = max((p.round * rounds for p in paces), default=0.0)
+    tuning = len(each.block.tuned_methods()) * FOLDS * TRIALS / each.block.shorter * slowest
+    return Cost(table.seeds, runs + tuning, "quick")
+
+
+def told(table: PaperTable, costs: Costs) -> str:
+    """What a table takes, in words; long blocks do not count."""
+    short = [block for block in table.blocks if not block.long]
+    found = [cost for block in short if (cost := _cost(table, block, costs))]
+    if not found:
+        return "not measured"
+    text = seconds_text(sum(cost.seconds for cost in found))
+    if any(cost.basis == "quick" for cost in found):
+        text = f"about {text}"
+    missing = len(short) - len(found)
+    return text if not missing else f"{text}, and {missing} of {len(short)} blocks not measured"
+
+
+def _cost(table: PaperTable, block: Block, costs: Costs) -> Cost | None:
+    return costs.get((table.key, table.protocol, block.name))

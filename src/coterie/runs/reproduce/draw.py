@@ -1,0 +1,303 @@
+"""The figures of results: vector graphics, in colours that colour-blind people can tell apart, with
+dashes and marks that survive a grey printer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from coterie.report.budget import spent
+from coterie.report.figures import pyplot, svg
+from coterie.runs.reproduce.base import ACCURACY, PERCENT, TRAIN_LOSS, PaperTable, Printed
+from coterie.runs.reproduce.carry_out import Done
+from coterie.runs.reproduce.measures import NUMBER, Ran, mean_curve, measured
+
+COLOURS = (
+    *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"),
+    *("#7F7F7F", "#8C564B", "#B2A300"),
+)
+"""Those of Okabe and Ito, and three more."""
+DASHES = ("-", "--", ":", "-.")
+MARKS = "osD^vPX<>*"
+WIDE = 4
+"""Panels side by side."""
+
+
+def figure(table: PaperTable, done: Sequence[Done]) -> str:
+    """The figure of a table as SVG."""
+    if table.drawn == "dots":
+        return _dots(table, done)
+    kinds: Any = {"curves": _curve, "sweep": _sweep, "plane": _plane, "bytes": _bytes}
+    rows = table.measures if table.drawn in ("curves", "sweep") else table.measures[:1]
+    rows = tuple(m for m in rows if m in (ACCURACY, TRAIN_LOSS)) or rows[:1]
+    made, axes = _grid(len(done), len(rows))
+    for j, each in enumerate(done):
+        for i, measure in enumerate(rows):
+            axis = axes[i][j]
+            kinds[table.drawn](axis, table, each, measure)
+            if i == 0:
+                axis.set_title(each.block.title, fontsize=8)
+            axis.tick_params(which="both", labelsize=7)
+    _legend(made, [axis for row in axes for axis in row])
+    made.tight_layout()
+    return svg(made)
+
+
+def _grid(panels: int, rows: int) -> tuple[Any, list[list[Any]]]:
+    """Axes by row (a measure) and panel; panels go on in the next line after four."""
+    plt = pyplot()
+    wide, lines = min(panels, WIDE), math.ceil(panels / WIDE)
+    size = (2.9 * wide, 2.3 * rows * lines)
+    made, axes = plt.subplots(rows * lines, wide, figsize=size, squeeze=False)
+    for axis in axes.flat:
+        axis.set_visible(False)
+    found = [[axes[(j // wide) * rows + i][j % wide] for j in range(panels)] for i in range(rows)]
+    for row in found:
+        for axis in row:
+            axis.set_visible(True)
+    return made, found
+
+
+def _legend(made: Any, axes: Sequence[Any]) -> None:
+    """One legend below, with every name once."""
+    handles: dict[str, Any] = {}
+    for axis in axes:
+        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    if handles:
+        made.legend(
+            list(handles.values()),
+            list(handles),
+            loc="upper center",
+            bbox_to_anchor=(0.5, 0.0),
+            ncols=min(len(handles), 5 if len(axes) > 2 else 3),
+            fontsize=7,
+            frameon=False,
+        )
+
+
+def _looks(lines: Sequence[Ran], *, by_column: bool) -> list[dict[str, Any]]:
+    """Colour, dash and mark of every line: by method, or, where several points of one sweep are
+    curves, colours by point and dashes by method.
+    """
+    names = list(dict.fromkeys(r.line.label for r in lines))
+    points = list(dict.fromkeys(r.line.column for r in lines))
+    found = []
+    for r in lines:
+        i, j = names.index(r.line.label), points.index(r.line.column)
+        colour, dash = (j, i) if by_column and len(points) > 1 else (i, i // len(COLOURS))
+        found.append(
+            {
+                "color": COLOURS[colour % len(COLOURS)],
+                "linestyle": DASHES[dash % len(DASHES)],
+                "marker": MARKS[colour % len(MARKS)],
+            }
+        )
+    return found
+
+
+def _name_paper(axis: Any, drawn: bool) -> None:
+    """One entry of the legend for all that is the paper's."""
+    if drawn:
+        axis.plot([], [], color="#7F7F7F", marker="o", mfc="white", ls=":", label="paper (open)")
+
+
+def _axis_text(measure: str) -> str:
+    return f"{measure} (%)" if measure in PERCENT else measure
+
+
+def _curve(axis: Any, table: PaperTable, each: Done, measure: str) -> None:
+    """Over rounds, mean of seeds, with a band of one deviation."""
+    for run, look in zip(each.lines, _looks(each.lines, by_column=True), strict=True):
+        found = [
+            c
+            for o, k in zip(run.outcomes, run.counts, strict=True)
+            if (c := _over(run, o, k, measure)) is not None
+        ]
+        if not found:
+            continue
+        rounds = next(o.rounds for o in run.outcomes if not o.collapsed)
+        keep = slice(1, None) if len(rounds) > 2 else slice(None)
+        mean, wide = np.mean(found, axis=0)[keep], np.std(found, axis=0)[keep]
+        every = max(1, len(mean) // 6)
+        axis.plot(
+            rounds[keep],
+            mean,
+            linewidth=1.2,
+            markersize=3,
+            markevery=every,
+            label=run.line.name,
+            **look,
+        )
+        if len(found) > 1:
+            axis.fill_between(
+                rounds[keep], mean - wide, mean + wide, color=look["color"], alpha=0.15, linewidth=0
+            )
+    if measure not in PERCENT:
+        axis.set_yscale("log")
+    axis.set_xlabel("round", fontsize=7)
+    axis.set_ylabel(_axis_text(measure), fontsize=7)
+
+
+def _over(run: Ran, outcome: Any, counts: Any, measure: str) -> Any:
+    """A measure at every evaluation; None if there is none."""
+    if outcome.collapsed:
+        return None
+    if measure == ACCURACY:
+        return mean_curve(outcome, run.view, counts)
+    losses = outcome.train_losses.get(run.view)
+    return None if losses is None else np.nanmean(losses[:, counts], axis=1)
+
+
+def _sweep(axis: Any, table: PaperTable, each: Done, measure: str) -> None:
+    """Over the lines' x, ours filled, the paper's open and dashed; a cross at the bottom where all
+    seeds collapsed.
+    """
+    found = measured(each.lines, measure, table.measured)
+    looks = _looks(each.lines, by_column=False)
+    across = axis.get_xaxis_transform()
+    for i, name in enumerate(dict.fromkeys(r.line.label for r in each.lines)):
+        mine = [k for k, r in enumerate(each.lines) if r.line.label == name]
+        look = looks[mine[0]]
+        without = [k for k in mine if each.lines[k].line.x is None]
+        for k in without:
+            axis.axhline(np.nanmean(found[k]), label=name, linewidth=1.0, color="black", ls="--")
+        points = [k for k in mine if each.lines[k].line.x is not None]
+        if not points:
+            continue
+        x = [float(each.lines[k].line.x or 0.0) for k in points]
+        there = [[v for v in found[k] if not math.isnan(v)] for k in points]
+        y = [np.mean(v) if v else np.nan for v in there]
+        wide = [np.std(v, ddof=1) if len(v) > 1 else 0.0 for v in there]
+        axis.errorbar(x, y, yerr=wide, linewidth=1.2, markersize=3.5, label=name, **look)
+        gone = [a for a, v in zip(x, there, strict=True) if not v]
+        axis.plot(gone, [0.01 + 0.03 * i] * len(gone), "x", color=look["color"], transform=across)
+        paper = [Printed.read(each.lines[k].line.printed.get(measure, "")) for k in points]
+        drawn = [(a, p.mean) for a, p in zip(x, paper, strict=True) if p is not None]
+        if drawn:
+            axis.plot(
+                *zip(*drawn, strict=True),
+                color=look["color"],
+                marker=look["marker"],
+                mfc="white",
+                markersize=3.5,
+                linewidth=0.7,
+                linestyle=":",
+            )
+    _name_paper(axis, any(measure in r.line.printed for r in each.lines))
+    values = [r.line.x for r in each.lines if r.line.x is not None]
+    if values and min(values) > 0 and max(values) / min(values) > 30:
+        axis.set_xscale("log")
+    axis.set_xlabel(table.axis, fontsize=7)
+    axis.set_ylabel(_axis_text(measure), fontsize=7)
+
+
+def _plane(axis: Any, table: PaperTable, each: Done, measure: str) -> None:
+    """One measure over another: a point for every line, the paper's open."""
+    along, up = table.measures[:2]
+    xs, ys = (measured(each.lines, m, table.measured) for m in (along, up))
+    looks = _looks(each.lines, by_column=False)
+    for run, x, y, look in zip(each.lines, xs, ys, looks, strict=True):
+        look = {"color": look["color"], "marker": look["marker"]}
+        if not (np.isnan(x).all() or np.isnan(y).all()):
+            axis.errorbar(
+                np.nanmean(x),
+                np.nanmean(y),
+                xerr=np.nanstd(x),
+                yerr=np.nanstd(y),
+                linestyle="none",
+                markersize=5,
+                label=run.line.name,
+                **look,
+            )
+        paper = [Printed.read(run.line.printed.get(m, "")) for m in (along, up)]
+        if paper[0] is not None and paper[1] is not None:
+            axis.plot(
+                paper[0].mean,
+                paper[1].mean,
+                linestyle="none",
+                mfc="white",
+                markersize=5,
+                **look,
+            )
+    _name_paper(axis, any({along, up} <= set(r.line.printed) for r in each.lines))
+    axis.set_xlabel(_axis_text(along), fontsize=7)
+    axis.set_ylabel(_axis_text(up), fontsize=7)
+
+
+def _bytes(axis: Any, table: PaperTable, each: Done, measure: str) -> None:
+    """Accuracy over what was sent so far, with the paper's budget and target."""
+    for run, look in zip(each.lines, _looks(each.lines, by_column=False), strict=True):
+        whole = [o for o in run.outcomes if not o.collapsed]
+        if not whole:
+            continue
+        everybody = np.ones(len(whole[0].samples), bool)
+        curve = np.mean([mean_curve(o, run.view, everybody) for o in whole], axis=0)
+        sent = np.mean([spent(o) / NUMBER for o in whole], axis=0)
+        if not sent[-1]:
+            axis.axhline(curve[-1], label=f"{run.line.name} (end)", linewidth=1.0, color="black")
+            continue
+        every = max(1, len(curve) // 6)
+        axis.plot(
+            sent[1:],
+            curve[1:],
+            linewidth=1.2,
+            markersize=3,
+            markevery=every,
+            label=run.line.name,
+            **look,
+        )
+    if each.block.budget:
+        axis.axvline(each.block.budget, color="black", linewidth=0.7, linestyle=":")
+    if each.block.target:
+        axis.axhline(100 * each.block.target, color="black", linewidth=0.7, linestyle=":")
+    axis.set_xscale("log")
+    axis.set_xlabel("numbers sent by and to all clients (4 bytes each)", fontsize=7)
+    axis.set_ylabel(_axis_text(ACCURACY), fontsize=7)
+
+
+def _dots(table: PaperTable, done: Sequence[Done]) -> str:
+    """A panel for each block: the paper's numbers as open circles, ours as filled ones."""
+    plt = pyplot()
+    measure = table.measures[0]
+    wide, lines = min(len(done), WIDE), math.ceil(len(done) / WIDE)
+    tallest = max(len(each.lines) for each in done)
+    size = (3.4 * wide, (0.32 * tallest + 0.9) * lines)
+    made, axes = plt.subplots(lines, wide, figsize=size, squeeze=False)
+    for axis in axes.flat[len(done) :]:
+        axis.axis("off")
+    for axis, each in zip(axes.flat, done, strict=False):
+        found = measured(each.lines, measure, table.measured)
+        for y, (run, values) in enumerate(zip(each.lines, found, strict=True)):
+            printed = Printed.read(run.line.printed.get(measure, ""))
+            there = [v for v in values if not math.isnan(v)]
+            _dot(axis, printed, there, y)
+        names = [run.line.name for run in each.lines]
+        axis.set_yticks(range(len(names)), names, fontsize=7)
+        axis.invert_yaxis()
+        axis.set_title(each.block.title, fontsize=8)
+        axis.set_xlabel(_axis_text(measure), fontsize=7)
+        axis.tick_params(axis="x", labelsize=7)
+    _legend(made, list(axes.flat))
+    made.tight_layout()
+    return svg(made)
+
+
+def _dot(axis: Any, printed: Printed | None, there: list[float], y: int) -> None:
+    if printed is not None and not math.isnan(printed.mean):
+        axis.errorbar(
+            printed.mean,
+            y - 0.12,
+            xerr=printed.spread,
+            fmt="o",
+            mfc="white",
+            color=COLOURS[1],
+            label="paper",
+        )
+    if there:
+        wide = np.std(there, ddof=1) if len(there) > 1 else None
+        axis.errorbar(np.mean(there), y + 0.12, xerr=wide, fmt="o", color=COLOURS[0], label="ours")

@@ -1,0 +1,23 @@
+"""All papers: importing them adds their tables and figures."""
+
+from coterie.runs.reproduce import (
+    fedu,
+    fedu_figures,
+    lpproj,
+    lpproj_attacks,
+    lpproj_bytes,
+    lpproj_figures,
+    pfedme,
+    pfedme_figures,
+)
+
+__all__ = [
+    "fedu",
+    "fedu_figures",
+    "lpproj",
+    "lpproj_attacks",
+    "lpproj_bytes",
+    "lpproj_figures",
+    "pfedme",
+    "pfedme_figures",
+]
