@@ -7,6 +7,7 @@ import pytest
 
 import coterie
 from coterie import Federation, InvalidInput
+from coterie.core.errors import Diverged
 from coterie.engine.iterates import client_models, follow, geometric, hub_model, shares
 
 ROUNDS = 6
@@ -61,6 +62,12 @@ def test_weights_may_grow_beyond_all_floats() -> None:
     found = shares(10.0 * np.arange(1000))
     np.testing.assert_allclose(found[1:], 1 / (1 + np.exp(-10.0)), rtol=1e-4)
     np.testing.assert_allclose(geometric(0.5, 3), [1, 2 / 3, 4 / 7])
+
+
+def test_runs_that_diverge_are_told(linear: Federation) -> None:
+    sim = simulator(coterie.FedU(lr=50.0, local_steps=100), linear, rounds=4)
+    with pytest.raises(Diverged, match="μ̃·η·‖L‖"):
+        follow(sim, client_models, seeds=(0, 1), every=2)
 
 
 def test_what_it_cannot_do_is_refused(linear: Federation) -> None:

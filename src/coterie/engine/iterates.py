@@ -17,7 +17,7 @@ import numpy as np
 from jax import lax
 from numpy.typing import NDArray
 
-from coterie.core.errors import InvalidInput
+from coterie.core.errors import Diverged, InvalidInput
 from coterie.core.typing import PyTree, Scalar
 from coterie.engine.rounds import device_round
 from coterie.engine.setting import Setting, Spec, State
@@ -75,7 +75,7 @@ def follow(
     every: int = 1,
 ) -> Followed:
     """All rounds of a simulator that has not run yet, once for every seed, all from its first
-    state. It is left as it was.
+    state. It is left as it was. Raises Diverged.
 
     `shares` are those of the weights, one per round; nothing: a plain mean.
     """
@@ -104,6 +104,10 @@ def follow(
             jnp.asarray(given.reshape(-1, every)),
         )
         whole = jax.tree.map(np.asarray, (iterates, averages))
+    for i in range(rounds // every + 1):
+        if not all(np.isfinite(leaf[:, i]).all() for leaf in jax.tree.leaves(whole[0])):
+            broken = [str(c) for c in simulator.conditions() if not c.holds]
+            raise Diverged(simulator.method.title, i * every, [], broken)
     return Followed(np.arange(0, rounds + 1, every), *whole)
 
 
