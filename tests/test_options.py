@@ -267,9 +267,10 @@ def test_no_two_classes_are_one_to_a_compiled_program() -> None:
         coterie.SquareRoot(1.0),
         coterie.InverseTime(1.0),
         coterie.Linear(1.0),
+        coterie.Power(1.0, -2.0),
     ]
-    assert len({str(jax.tree.structure(kind)) for kind in kinds}) == 4
-    assert sum(jax.tree.structure(a) == jax.tree.structure(b) for a in kinds for b in kinds) == 4
+    assert len({str(jax.tree.structure(kind)) for kind in kinds}) == 5
+    assert sum(jax.tree.structure(a) == jax.tree.structure(b) for a in kinds for b in kinds) == 5
 
 
 def test_summaries_are_whole_sentences() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import coterie
-from coterie import Cosine, InvalidInput, InverseSqrt, InverseTime, Linear, SquareRoot
+from coterie import Cosine, InvalidInput, InverseSqrt, InverseTime, Linear, Power, SquareRoot
 from coterie.core.schedule import KINDS, at, from_config, to_config
 
 CASES = [
@@ -17,6 +17,11 @@ CASES = [
     (InverseSqrt(scale=0.5), lambda t: 0.5 / np.sqrt(t + 1)),
     (Linear(slope=0.25, shift=3.0), lambda t: 0.25 * (3 + t)),
     (SquareRoot(scale=2.0), lambda t: 2 * np.sqrt(t + 1)),
+    (Power(scale=8.0, exponent=-2.0, shift=3.0), lambda t: 8 / (3 + t) ** 2),
+    (Power(scale=0.1, exponent=2.0, shift=3.0), lambda t: 0.1 * (3 + t) ** 2),
+    (Power(scale=0.5, exponent=-1 / 3), lambda t: 0.5 / np.cbrt(t + 1)),
+    (Power(scale=0.5, exponent=-2 / 3), lambda t: 0.5 / np.cbrt(t + 1) ** 2),
+    (Power(scale=2.0, exponent=2 / 3), lambda t: 2 * np.cbrt(t + 1) ** 2),
     (Cosine(value=0.4, rounds=20.0), lambda t: 0.4 * np.cos(np.pi * min(t, 20) / 40) ** 2),
 ]
 
@@ -48,6 +53,12 @@ def test_config_round_trip(schedule: Any, formula: Any) -> None:
         ({"kind": "sqrt", "scale": True}, "scale is True"),
         ({"kind": "sqrt", "scale": "1"}, "scale is '1'"),
         ({"kind": ["sqrt"], "scale": 1.0}, "kind of schedule"),
+        ({"kind": "power", "scale": 1.0}, "lacks exponent"),
+        ({"kind": "power", "scale": -1.0, "exponent": -2}, "scale is -1.0"),
+        (
+            {"kind": "power", "scale": 1.0, "exponent": float("inf")},
+            "exponent is inf, but must be a finite number.",
+        ),
     ],
 )
 def test_malformed_schedules_are_refused(value: dict[str, Any], says: str) -> None:
@@ -62,6 +73,7 @@ def test_malformed_schedules_are_refused(value: dict[str, Any], says: str) -> No
         {"kind": "inverse-sqrt", "scale": 0},
         {"kind": "inverse-time", "scale": 1.0, "shift": 0.0},
         InverseTime(scale=-1.0),
+        {"kind": "power", "scale": 1.0, "exponent": -2.0, "shift": 0.0},
     ],
     ids=repr,
 )

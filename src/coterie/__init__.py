@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from coterie.core.errors import CoterieError, Diverged, InvalidInput, Notice
     from coterie.core.metrics import METRICS, Metric, register_metric
-    from coterie.core.schedule import Cosine, InverseSqrt, InverseTime, Linear, SquareRoot
+    from coterie.core.schedule import Cosine, InverseSqrt, InverseTime, Linear, Power, SquareRoot
     from coterie.core.vector import Vector
     from coterie.coupling import graph
     from coterie.coupling.graph import Graph
@@ -92,7 +92,7 @@ _WHERE = {
     "coterie.core.errors": "CoterieError Diverged InvalidInput Notice",
     "coterie.core.metrics": "METRICS Metric register_metric",
     "coterie.models": "MODELS Model Statistics get_model torch_model",
-    "coterie.core.schedule": "Cosine InverseSqrt InverseTime Linear SquareRoot",
+    "coterie.core.schedule": "Cosine InverseSqrt InverseTime Linear Power SquareRoot",
     "coterie.models.torch.loader": "LoaderClient",
     "coterie.core.vector": "Vector",
 }
@@ -195,6 +195,7 @@ __all__ = [
     "PerFedAvg",
     "PersonalClassifier",
     "PersonalRegressor",
+    "Power",
     "Result",
     "Scaffold",
     "Simulator",

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coterie import Linear, SquareRoot
+from coterie import Linear, Power, SquareRoot
 from coterie.core.vector import Vector
 from coterie.models.layers import dense_first
 from coterie.models.objective import Learner, Objective
@@ -120,6 +120,12 @@ def test_the_batch_schedule_counts_d_t_samples_rounded_up(t: int, count: int) ->
 
 def test_a_schedule_below_one_still_counts_one_sample() -> None:
     assert float(objective(40, 8, batch_schedule=Linear(slope=0.01)).batch(0).weight.sum()) == 1
+
+
+def test_a_schedule_beyond_whole_numbers_counts_the_whole_batch() -> None:
+    """(ζ + t)² of Theorem 14 soon is more than 2³¹."""
+    asked = Power(scale=1e3, exponent=2.0, shift=1e6)
+    assert float(objective(40, 8, batch_schedule=asked).batch(0).weight.sum()) == 8
 
 
 def test_batches_depend_on_key_and_step_only() -> None:

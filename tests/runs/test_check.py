@@ -11,6 +11,7 @@ import coterie
 from coterie import Federation
 from coterie.core.errors import Diverged
 from coterie.engine.smoothness import smoothness
+from coterie.methods import theorems
 from coterie.runs.check import checked
 from tests.conftest import Cli
 
@@ -77,6 +78,64 @@ def test_the_value_that_is_suggested_is_stable(linear: Federation) -> None:
     sim = simulator(coterie.Local(lr=100 / beta), linear)
     (verdict,) = checked("Local", sim, smoothness(sim)).verdicts
     assert verdict.advice == f"Take lr ≤ {1 / beta:.3g}."
+
+
+@pytest.mark.parametrize("times", [0.95, 1.05])
+def test_nesterovs_steps_are_checked_by_their_own_bound(times: float, linear: Federation) -> None:
+    """(2 + 2m)/(1 + 2m) instead of 2: what plain steps bear, these do not."""
+    beta, lam = max(curvatures(linear)), 1.0
+    lr = times * (2 + 1.6) / (1 + 1.6) / (beta + lam)
+    options = {"personal_lr": lr, "lam": lam, "inner_steps": 1500, "local_rounds": 2}
+    plain = simulator(coterie.get_method("pfedme", options), linear)
+    more = {"inner_solver": "nesterov", "inner_momentum": 0.8}
+    fast = simulator(coterie.get_method("pfedme", {**options, **more}), linear)
+    smooth = smoothness(plain)
+    assert checked("plain", plain, smooth).stable
+    assert checked("fast", fast, smooth).stable == (times < 1)
+    if times < 1:
+        finish(fast)
+    else:
+        with pytest.raises(Diverged):
+            finish(fast)
+
+
+def sentences(method: coterie.Method, fed: Federation) -> str:
+    sim = simulator(method, fed)
+    return "\n".join(checked(method.name, sim, smoothness(sim)).sentences())
+
+
+def test_what_the_theorems_do_not_have_is_said(linear: Federation) -> None:
+    lasso = sentences(coterie.FedU(edge_penalty="norm", eta=5.0), linear)
+    assert "its pulls are bounded" in lasso
+    assert "ηρ" not in lasso
+    assert "Client 1 has no loss" in sentences(coterie.FedU(empty=1), linear)
+    assert "sum of squared differences" in sentences(coterie.FedU(mixing="median"), linear)
+    assert "p = 2" in sentences(coterie.LpProj1(dsub=2), linear)
+
+
+def test_the_smoothness_of_a_client_without_a_loss_does_not_count() -> None:
+    steep = coterie.load("linear", clients=3, scale=1.0, scale_last=4.0)
+    found = smoothness(simulator(coterie.FedU(empty=2), steep))
+    np.testing.assert_array_equal(found.clients, [0, 1])
+    np.testing.assert_allclose(found.first, curvatures(steep)[:2], rtol=1e-3)
+
+
+def test_the_steps_of_the_theorems_are_checked(linear: Federation) -> None:
+    """With l2 = 1 the losses are 1-strongly convex: a step just below the bound of Theorem 1, and
+    one just above.
+    """
+    beta, rho = max(curvatures(linear)) + 1.0, 3.0
+    most = theorems.fedu_convex(beta, 1.0, 1.0 * rho)
+    for times, holds in ((0.99, True), (1.01, False)):
+        method = coterie.FedU(lr=times * most / 4, local_steps=4, eta=1.0, l2=1.0)
+        sim = simulator(method, linear)
+        named = {v.condition.text: v for v in checked("", sim, smoothness(sim)).verdicts}
+        (found,) = [v for text, v in named.items() if "Theorem 1, strongly" in text]
+        assert (found.holds, found.needed) == (holds, False)
+    for method in (coterie.PFedMe(l2=0.1), coterie.LpProj2(l2=0.1, dsub=2)):
+        said = sentences(method, linear)
+        assert "strongly convex losses" in said
+        assert "need not be convex" in said
 
 
 def test_on_the_command_line(cli: Cli, tmp_path: Path) -> None:

@@ -86,6 +86,11 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "fedavg, epochs, β": ("fedavg", {"local_epochs": 2, "beta": 0.7, "weighting": "uniform"}),
     "fedu, epochs, all neighbours": ("fedu", {"local_epochs": 1, "neighbours": "all"}),
     "fedu, implicit": ("fedu", {"implicit": True, "eta": 5.0}),
+    "fedu, empty middle, epochs": ("fedu", {"empty": 2, "local_epochs": 1}),
+    "dfedu, Network Lasso": ("dfedu", {"edge_penalty": "norm"}),
+    "graph-proj, Network Lasso": ("graph-proj", {"edge_penalty": "norm"}),
+    "pfedme, Nesterov": ("pfedme", {"inner_solver": "nesterov", "tolerance": 0.5}),
+    "lp-proj-2, Nesterov": ("lp-proj-2", {"inner_solver": "nesterov", "inner_momentum": 0.4}),
     "fedu, guarded": ("fedu", {"guard": True, "optimizer": "adam", "optimizer_state": "kept"}),
     "graph-proj, guarded": ("graph-proj", {"guard": True, "local_epochs": 1}),
     "pfedme, all options": (
@@ -252,7 +257,8 @@ ZERO_START = Model(_zeros, dense_first, class_major=True)
 
 
 def model_for(method: Method) -> Model | str:
-    return ZERO_START if getattr(method, "p", 2) < 2 else "mlr"
+    kink = getattr(method, "p", 2) < 2 or getattr(method, "edge_penalty", "") == "norm"
+    return ZERO_START if kink else "mlr"
 
 
 def flat_models(result: Result, view: str | None = None) -> NDArray[Any]:

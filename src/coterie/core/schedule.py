@@ -22,6 +22,8 @@ class Schedule:
     """A value per round: call it with t = 0, 1, 2, …"""
 
     kind: ClassVar[str]
+    signed: ClassVar[tuple[str, ...]] = ()
+    """The numbers in it that may be negative."""
 
     @property
     def last(self) -> Any:
@@ -86,6 +88,25 @@ class SquareRoot(Schedule):
 
 @tree
 @dataclasses.dataclass(frozen=True)
+class Power(Schedule):
+    """`scale · (shift + t)^exponent`: what Theorems 14 and 15 take where all clients are sampled.
+
+    ν_t and D_t of Theorem 14 have the exponents −2 and 2 (shift = ζ); η_t, ν_t and D_t of Theorem
+    15 have −1/3, −2/3 and 2/3 (shift = 1).
+    """
+
+    scale: Any
+    exponent: Any
+    shift: Any = 1.0
+    kind: ClassVar[str] = "power"
+    signed: ClassVar[tuple[str, ...]] = ("exponent",)
+
+    def __call__(self, t: Any) -> Any:
+        return self.scale * (self.shift + t) ** self.exponent
+
+
+@tree
+@dataclasses.dataclass(frozen=True)
 class Cosine(Schedule):
     """`value · (1 + cos(π t/rounds))/2`: from `value` to 0 over a run of so many rounds.
 
@@ -106,7 +127,7 @@ class Cosine(Schedule):
 
 
 KINDS: dict[str, type[Schedule]] = {
-    cls.kind: cls for cls in (InverseTime, InverseSqrt, Linear, SquareRoot, Cosine)
+    cls.kind: cls for cls in (InverseTime, InverseSqrt, Linear, SquareRoot, Power, Cosine)
 }
 
 Number = float | Schedule
@@ -149,9 +170,10 @@ def from_config(field: str, value: dict[str, Any]) -> Schedule:
             isinstance(number, bool)
             or not isinstance(number, (int, float))
             or not math.isfinite(number)
-            or number < 0
+            or (number < 0 and name not in cls.signed)
         ):
-            raise InvalidInput(f"{field}.{name} is {number!r}, but must be a finite number ≥ 0.")
+            least = "" if name in cls.signed else " ≥ 0"
+            raise InvalidInput(f"{field}.{name} is {number!r}, but must be a finite number{least}.")
     missing = [
         f.name
         for f in dataclasses.fields(cls)

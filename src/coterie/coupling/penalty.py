@@ -1,5 +1,5 @@
 """How a difference between two models is priced: g(v) = (1/p)‖v‖_p^p for p ≥ 1, and its gradient
-ψ_p(v) = sign(v)|v|^(p−1).
+ψ_p(v) = sign(v)|v|^(p−1); or by its length, ‖v‖, whose gradient is v/‖v‖ (Network Lasso).
 """
 
 from __future__ import annotations
@@ -101,3 +101,20 @@ def pull(own: Any, others: Any, weights: Any, p: float, size: Size | None = None
     if p == 2:
         return jax.tree.map(linear, own, others)
     return jax.tree.map(leaf, own, differences(own, others, size if p < 2 else None))
+
+
+def unit_pull(own: Any, others: Any, weights: Any, size: Size | None = None) -> Any:
+    """Σ_l a_l (own − m_l)/‖own − m_l‖ over messages m_l stacked along axis 0, the length over all
+    leaves: a subgradient of Σ_l a_l ‖own − m_l‖. Who is where I am does not pull.
+
+    `size` is that of `differences`.
+
+    >>> near = jnp.array([[-3.0, -4.0], [0.0, 0.0]])
+    >>> unit_pull(jnp.zeros(2), near, jnp.array([5.0, 1.0])).tolist()
+    [3.0, 4.0]
+    """
+    weights = jnp.asarray(weights)
+    gaps = differences(own, others, size)
+    far = lengths(gaps)
+    shares = jnp.where(far > 0, weights.astype(far.dtype) / jnp.where(far > 0, far, 1), 0)
+    return jax.tree.map(lambda gap: jnp.tensordot(shares.astype(gap.dtype), gap, 1), gaps)

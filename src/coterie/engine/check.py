@@ -16,6 +16,12 @@ def check(method: Method, channel: Channel, cohort: int, clients: int) -> None:
             f"the channel is {channel.name!r}, but {method.name} needs its messages as they are: it"
             ' must be "plain".'
         )
+    empty = getattr(method, "empty", None)
+    if empty is not None and empty >= clients:
+        raise InvalidInput(
+            f"{method.name}.empty is {empty}, but must be the number of a client, 0 to"
+            f" {clients - 1}."
+        )
     graph = isinstance(method, GraphMethod)
     over_copies = graph or (isinstance(method, StarMethod) and channel.down)
     if over_copies and not channel.contracts():

@@ -249,4 +249,5 @@ class Round(NamedTuple):
             l2=data.l2 + self.method.l2,
             batch_schedule=data.batch_schedule,
             held=data.held_by(index),
+            client=client,
         )

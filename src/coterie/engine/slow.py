@@ -249,6 +249,7 @@ class Slow:
             l2=self.l2 + self.method.l2,
             batch_schedule=self.training.batch_schedule,
             held=self._held(k) if held or self.method.validates else None,
+            client=jnp.int32(k),
         )
 
     def _held(self, k: int) -> Held:

@@ -70,9 +70,13 @@ _compiled = jax.jit(_all, static_argnames="spec")
 
 
 def smoothness(sim: Simulator) -> Smoothness:
-    """Of a simulator that has not run yet."""
-    n = sim.spec.clients
-    some = np.arange(n) if n <= CLIENTS else np.linspace(0, n - 1, CLIENTS).astype(np.int64)
+    """Of a simulator that has not run yet. A client without a loss is not looked at."""
+    with_loss = np.arange(sim.spec.clients)
+    with_loss = with_loss[with_loss != getattr(sim.method, "empty", None)]
+    n = len(with_loss)
+    some = with_loss
+    if n > CLIENTS:
+        some = with_loss[np.linspace(0, n - 1, CLIENTS).astype(np.int64)]
     learner = dataclasses.replace(
         sim.spec.learner, sampling="full", batch_size=sim.federation.shape.largest
     )

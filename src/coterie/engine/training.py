@@ -42,7 +42,10 @@ class Training(Options):
         choices=("shuffle", "replace", "full"),
     )
     batch_schedule: Number | None = option(
-        None, "samples that count in a batch of round t, at most batch_size", symbol="D_t", low=1
+        None,
+        "samples that count in a batch of round t, rounded up, at most batch_size",
+        symbol="D_t",
+        above=0,
     )
     keep: str = option(
         "last",

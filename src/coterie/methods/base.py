@@ -78,12 +78,13 @@ class Condition(NamedTuple):
 
 class Descent(NamedTuple):
     """Gradient steps of the size `lr`, called `option`, on f_k plus a quadratic of the curvature
-    `more`.
+    `more`; they are stable while lr times the whole curvature is below `bound`.
     """
 
     option: str
     lr: Any
     more: Any = 0.0
+    bound: Any = 2.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -31,7 +31,7 @@ def step_conditions(
     options = {name: getattr(method, name) for name in method.public()}
     values = {k: over(v, rounds) for k, v in options.items() if isinstance(v, Schedule)}
     found = method.replace(**values).conditions(template, laplacian_norm)
-    return [Condition(c.text, float(np.max(c.value)), c.bound) for c in found]
+    return [Condition(c.text, float(np.max(c.value)), float(np.min(c.bound))) for c in found]
 
 
 def hub_gain(beta: Number, step: Any, local_rounds: int) -> Condition:

@@ -97,7 +97,7 @@ class Dada(Laplacian):
         return Step(self.message(trained), trained, self.steps(objective))
 
     def conditions(self, template: Vector, laplacian_norm: float) -> list[Condition]:
-        if self.implicit:
+        if self.implicit or self.edge_penalty == "norm":
             return []
         step = rate(self.lr) * self.R if self.mix_lr is None else rate(self.mix_lr)
         text = "μ̃·η (stability of the mixing step, μ̃ = lr·R)"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, ClassVar
 
+import jax.numpy as jnp
+
 from coterie.core.errors import InvalidInput
 from coterie.core.options import option
 from coterie.core.schedule import Number, at
@@ -48,6 +50,18 @@ class Laplacian(GraphMethod, LocalSGD):
         above=0,
     )
 
+    edge_penalty: str = option(
+        "squared",
+        "what a difference v between neighbours costs: ½‖v‖², or its length ‖v‖ (Network Lasso),"
+        " which makes some neighbours equal and lets others differ",
+        choices=("squared", "norm"),
+    )
+    empty: int | None = option(
+        None,
+        "the number of a client without a loss (F = 0): it takes no steps and is only pulled, like"
+        " the middle of a star; its data are not used",
+        low=0,
+    )
     implicit: bool = option(
         False,
         "mix by an implicit step, (x + s Σ a m)/(1 + s Σ a) with s = μ̃ η, which is stable however"
@@ -72,6 +86,15 @@ class Laplacian(GraphMethod, LocalSGD):
 
     def validate(self) -> None:
         super().validate()
+        if self.edge_penalty == "norm" and (self.mixing != "sum" or self.exponent != 2):
+            raise InvalidInput(
+                f"{self.name}.edge_penalty is 'norm', but mixing is {self.mixing!r} and the"
+                f" exponent {self.exponent:g}; it needs mixing 'sum' and the exponent 2."
+            )
+        if self.implicit and self.edge_penalty == "norm":
+            raise InvalidInput(
+                f"{self.name}.implicit is true, but edge_penalty is 'norm'; it needs 'squared'."
+            )
         if self.implicit and not self.pulls_linearly:
             raise InvalidInput(
                 f"{self.name}.implicit is true, but mixing is {self.mixing!r} and the exponent"
@@ -106,6 +129,11 @@ class Laplacian(GraphMethod, LocalSGD):
             state, steps = state._replace(alone=alone, alone_optimizer=kept), 2 * steps
         return Step(self.message(state), state, steps)
 
+    def steps(self, objective: Objective) -> Any:
+        """Of the empty client none."""
+        steps = super().steps(objective)
+        return steps if self.empty is None else jnp.where(objective.client == self.empty, 0, steps)
+
     def work(self) -> Work:
         work = super().work()
         if not self.guard:
@@ -121,6 +149,8 @@ class Laplacian(GraphMethod, LocalSGD):
         return state.x
 
     def pull(self, own: Any, messages: Any, weights: Any) -> Any:
+        if self.edge_penalty == "norm":
+            return penalty.unit_pull(own, messages, weights, self.size_behind)
         if self.mixing == "sum":
             return penalty.pull(own, messages, weights, self.exponent, self.size_behind)
         return merges.robust_pull(
@@ -152,7 +182,8 @@ class Laplacian(GraphMethod, LocalSGD):
 
     @property
     def pulls_linearly(self) -> bool:
-        return self.exponent == 2 and self.mixing == "sum"
+        squared = self.exponent == 2 and self.edge_penalty == "squared"
+        return squared and self.mixing == "sum"
 
     def absorb(self, state: Any, pull: Any, t: Any) -> Any:
         return state._replace(x=state.x - self.mixing_step(t) * pull)
@@ -174,6 +205,8 @@ class Laplacian(GraphMethod, LocalSGD):
         return 1.0
 
     def conditions(self, template: Vector, laplacian_norm: float) -> list[Condition]:
+        if self.edge_penalty == "norm":  # bounded pulls: they jitter, and stay where they are
+            return []
         if self.implicit:
             text = "‖P‖² (stability of the implicit mixing step)"
             return [Condition(text, self.stiffness(template), 2.0)]
@@ -214,6 +247,11 @@ class FedU(Laplacian):
     μ̃ η with μ̃ = μR, but the local steps are no longer μ times a gradient: Adam moves a coordinate
     by about μ in a step whatever the gradient's size, so η means something else. `mix_lr` sets μ̃ by
     itself.
+
+    `edge_penalty = "norm"` is Network Lasso (the paper's Remark 1): η Σ_{k<l} a_kl ‖w_k − w_l‖, by
+    steps along its subgradient Σ_l a_kl (w_k − w_l)/‖w_k − w_l‖. It holds neighbours together
+    exactly where η is large enough, to the jitter of such steps, μ̃ η: let `lr` fall. On a star
+    whose middle has no loss (`empty`), FedU solves pFedMe's problem with λ = η a_k0.
     """
 
     neighbours: str = option(

@@ -13,6 +13,7 @@ from coterie.coupling import penalty
 from coterie.methods import inner
 from coterie.methods.base import Condition, Descent, Step, Work, method
 from coterie.methods.conditions import hub_gain, rate
+from coterie.methods.inner import InnerProblem
 from coterie.methods.star import Averaging
 from coterie.methods.subspace import Subspace
 from coterie.models.objective import Objective
@@ -24,7 +25,7 @@ PAPER = (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LpProjBase(Subspace, Averaging):
+class LpProjBase(InnerProblem, Subspace, Averaging):
     """Shared by lp-proj for any p and its two named cases."""
 
     strength: ClassVar[str] = "lam"
@@ -68,7 +69,14 @@ class LpProjBase(Subspace, Averaging):
                 inside = penalty.gradient(self.difference(x, w, self.p), self.p)
                 return objective.gradient(x, batch) + self.drawn.back(lam * inside, x)
 
-            x, gradients = inner.descend(gradient, x, personal_lr, self.inner_steps, tolerance)
+            x, gradients = inner.descend(
+                gradient,
+                x,
+                personal_lr,
+                self.inner_steps,
+                tolerance,
+                momentum=self.momentum_at(t),
+            )
             w = w + lr * lam * penalty.gradient(self.difference(x, w, self.p), self.p)
             return (w, x), gradients
 
@@ -88,7 +96,7 @@ class LpProjBase(Subspace, Averaging):
 
     def descents(self, template: Vector) -> list[Descent]:
         more = rate(self.lam) * self.squared_norm_of_p(template) if self.p == 2 else 0.0
-        return [Descent("personal_lr", rate(self.personal_lr), more)]
+        return [Descent("personal_lr", rate(self.personal_lr), more, self.steepest())]
 
     def conditions(self, template: Vector, laplacian_norm: float) -> list[Condition]:
         if self.p != 2:
@@ -97,7 +105,7 @@ class LpProjBase(Subspace, Averaging):
         stiff = rate(self.personal_lr) * lam * self.squared_norm_of_p(template)
         outer, R = rate(self.lr) * lam, self.local_rounds * self.longest
         return [
-            Condition("personal_lr·λ·‖P‖² (stability of the inner steps)", stiff, 2.0),
+            Condition("personal_lr·λ·‖P‖² (stability of the inner steps)", stiff, self.steepest()),
             Condition("lr·λ (stability of the steps of w̃)", outer, 2.0),
             *([] if self.server_optimizer else [hub_gain(self.beta, outer, R)]),
         ]
@@ -132,7 +140,9 @@ class LpProj(LpProjBase):
 
     x_k stays on the client for ever and is warm-started from round to round. The published code
     takes its 20 inner steps on fresh batches, not on one; here a batch serves all K steps, as in
-    Alg. 1. With P = I and p = 2 it is pFedMe (with `inner_start = "last"`).
+    Alg. 1. With P = I and p = 2 it is pFedMe (with `inner_start = "last"`). The inner steps may be
+    Nesterov's (`inner_solver = "nesterov"`); outside the subspace h is only as convex as f, so the
+    momentum grows with the steps on a batch, i/(i + 3), unless it is given.
     """
 
 

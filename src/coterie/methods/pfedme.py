@@ -11,6 +11,7 @@ from coterie.core.vector import Vector
 from coterie.methods import inner
 from coterie.methods.base import Condition, Descent, Step, Work, method
 from coterie.methods.conditions import hub_gain, rate
+from coterie.methods.inner import InnerProblem
 from coterie.methods.star import Averaging
 from coterie.models.objective import Objective
 
@@ -29,7 +30,7 @@ class PFedMeState(NamedTuple):
         "T. Dinh, Tran, Nguyen, Personalized Federated Learning with Moreau Envelopes, NeurIPS 2020"
     ),
 )
-class PFedMe(Averaging):
+class PFedMe(InnerProblem, Averaging):
     """A model θ_k for every client, held near a shared w by a Moreau envelope of strength λ.
 
     min_w (1/N) Σ_k F_k(w),   F_k(w) = min_θ f_k(θ) + (λ/2)‖θ − w‖²
@@ -52,6 +53,10 @@ class PFedMe(Averaging):
     R, K, ν         local_rounds, inner_steps, tolerance
     β               beta
     ==============  ================================================
+
+    The inner steps are plain, or Nesterov's (`inner_solver = "nesterov"`), which the paper names
+    for its K = O(√κ log(1/ν)) gradients: y = θ + m(θ − θ_before), θ ← y − personal_lr·∇h(y), anew
+    for every mini-batch.
 
     The paper and its published code differ; each difference is an option. Who trains: all N clients
     (`trains = "all"`, the paper). The mean: uniform in the paper, by samples in the code
@@ -120,6 +125,7 @@ class PFedMe(Averaging):
             at(self.decay, t),
         )
         tolerance = None if self.tolerance is None else at(self.tolerance, t) ** 2
+        momentum = self.momentum_at(t, personal_lr * (lam + decay))
 
         def local_round(state: tuple[Vector, Vector], r: Any) -> tuple[tuple[Vector, Vector], Any]:
             w, theta = state
@@ -133,6 +139,7 @@ class PFedMe(Averaging):
                 lr=personal_lr,
                 steps=self.inner_steps,
                 tolerance=tolerance,
+                momentum=momentum,
             )
             w = w - lr * lam * (w - theta)
             return (w, theta), gradients
@@ -158,14 +165,16 @@ class PFedMe(Averaging):
         return Work(self.local_rounds * self.inner_steps, None, self.personal_lr, self.trains)
 
     def descents(self, template: Vector) -> list[Descent]:
-        return [Descent("personal_lr", rate(self.personal_lr), rate(self.lam))]
+        lr, more = rate(self.personal_lr), rate(self.lam) + rate(self.decay)
+        return [Descent("personal_lr", lr, more, self.steepest(lr * more))]
 
     def conditions(self, template: Vector, laplacian_norm: float) -> list[Condition]:
         lam = rate(self.lam)
         inner, outer = rate(self.personal_lr) * lam, rate(self.lr) * lam
+        below = self.steepest(rate(self.personal_lr) * (lam + rate(self.decay)))
         R = self.local_rounds * self.longest
         return [
-            Condition("personal_lr·λ (stability of the inner steps)", inner, 2.0),
+            Condition("personal_lr·λ (stability of the inner steps)", inner, below),
             Condition("lr·λ (stability of the steps of w)", outer, 2.0),
             *([] if self.server_optimizer else [hub_gain(self.beta, outer, R)]),
         ]

@@ -135,13 +135,16 @@ class Objective:
     """
     held: Held | None = None
     """For methods that look at validation rows."""
+    client: Any = None
+    """The client's number, for methods whose clients are not all alike."""
 
     @property
     def _count(self) -> Any:
         size = self.learner.batch_size
         if self.batch_schedule is None:
             return size
-        return jnp.clip(jnp.ceil(at(self.batch_schedule, self.t)).astype(jnp.int32), 1, size)
+        asked = jnp.ceil(at(self.batch_schedule, self.t))
+        return jnp.clip(asked, 1, size).astype(jnp.int32)
 
     @property
     def steps_per_epoch(self) -> Any:

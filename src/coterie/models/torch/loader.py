@@ -213,5 +213,6 @@ class LoaderClient:
             private_key=key(Role.METHOD),
             t=t,
             l2=jnp.asarray(self.model.l2, self.stream.dtype),
+            client=jnp.int32(self.client),
             stream=self.stream,
         )
