@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from tables_to_csv import as_csv
 
 Floats = NDArray[np.float64]
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
@@ -77,13 +78,17 @@ HEAD = [
 
 
 def write(folder: Path, title: str, lines: Sequence[str], sweeps: Sequence[Sweep]) -> None:
-    """result.md, result.csv and figure.svg; {table} in the lines is where the slopes stand."""
+    """result.md, result.csv (its table), points.csv and figure.svg; {table} in the lines is where
+    the slopes stand.
+    """
     command = f"`python {folder.relative_to(folder.parents[2])}/experiment.py`"
     rows = [*HEAD, *(s.row() for s in sweeps)]
     body = "\n".join(lines).replace("{table}", "\n".join(rows))
-    text = f"# {title}\n\n{command}; every point is in result.csv, figure.svg draws them.\n\n{body}"
-    (folder / "result.md").write_text(text.rstrip() + "\n", encoding="utf-8")
-    with (folder / "result.csv").open("w", newline="", encoding="utf-8") as file:
+    text = f"# {title}\n\n{command}; every point is in points.csv, figure.svg draws them.\n\n{body}"
+    page = folder / "result.md"
+    page.write_text(text.rstrip() + "\n", encoding="utf-8")
+    page.with_suffix(".csv").write_text(as_csv(page), encoding="utf-8")
+    with (folder / "points.csv").open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(["what", "over", "x", "mean", "standard_error", "bound"])
         for s in sweeps:
