@@ -25,7 +25,10 @@ from tests.support.conformance_cases import (
 
 # Options that are nothing by default need a value before a second value can be compared with it;
 # together, to need one program only.
-GIVEN = {"mix_lr": 0.3, "tolerance": 0.02, "head_lr": 0.2, "alpha": 0.3, "full": 9.0, "votes": 0.3}
+GIVEN = {
+    **{"mix_lr": 0.3, "tolerance": 0.02, "head_lr": 0.2, "alpha": 0.3, "full": 9.0, "votes": 0.3},
+    **{"inner_solver": "nesterov", "inner_momentum": 0.3},
+}
 
 
 def run(method: Method, federation: Federation, model: Any = None, **more: Any) -> int:
