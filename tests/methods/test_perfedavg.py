@@ -127,8 +127,20 @@ def test_poisoned_test_and_validation_data_change_nothing_but_scores(ragged: Fed
     assert (np.abs(moved).reshape(5, -1).max(1) > 1e-3).all()
 
 
+def test_in_a_row_it_is_fedavg_with_two_step_sizes(ragged: Federation) -> None:
+    options: dict[str, Any] = {"rounds": 3, "batch_size": 4, "cohort": 3, "precision": "float64"}
+    both = coterie.PerFedAvg(lr=0.1, adapt_lr=0.1, local_steps=2, order="in-a-row")
+    plain = coterie.FedAvg(lr=0.1, local_steps=4, weighting="uniform")
+    one, other = (trained(m, ragged, "mlr", **options) for m in (both, plain))
+    assert flat(one.hub).tobytes() == flat(other.hub).tobytes()
+    again = trained(both.replace(adapt_lr=0.2), ragged, "mlr", **options)
+    assert np.abs(flat(again.hub) - flat(one.hub)).max() > 1e-3
+    with pytest.raises(coterie.InvalidInput, match=r"per-fedavg\.optimizer is .*leave the optimizer"):
+        both.replace(optimizer="adam")
+
+
 def test_all_gradients_are_counted() -> None:
-    for order, each in (("first-order", 2), ("hessian-vector", 3)):
+    for order, each in (("first-order", 2), ("hessian-vector", 3), ("in-a-row", 2)):
         assert coterie.PerFedAvg(local_epochs=2, order=order).work().epochs == 2 * each
         assert coterie.PerFedAvg(local_steps=7, order=order).work().steps == 7 * each
     run = trained(

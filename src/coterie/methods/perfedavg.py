@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import jax
 
+from coterie.core.errors import InvalidInput
 from coterie.core.options import option
 from coterie.core.schedule import Number, at
 from coterie.core.search import LogRange
@@ -34,6 +35,10 @@ class PerFedAvg(Averaging, LocalSGD):
 
     g = ∇f̃_k(w̃; D')  (`order = "first-order"`), or
     g = (I − α∇²f̃_k(w_{k,r}; D'')) ∇f̃_k(w̃; D')  (`order = "hessian-vector"`)
+
+    `order = "in-a-row"` does not go back to w_{k,r} before the second step: w_{k,r+1} = w̃ −
+    μ∇f̃_k(w̃; D'). That is FedAvg with steps of size α and μ in turn, no longer Per-FedAvg; the code
+    published with pFedMe did it until March 2021, so its paper's numbers have it.
 
     Hub: w ← (1−β) w + β · mean_{k∈S} w_{k,R}
 
@@ -66,9 +71,18 @@ class PerFedAvg(Averaging, LocalSGD):
     )
     order: str = option(
         "first-order",
-        "the gradient through the adaptation: without second derivatives, or exact",
-        choices=("first-order", "hessian-vector"),
+        "the gradient through the adaptation: without second derivatives, or exact; in-a-row: both"
+        " steps are kept, as in the code that was published with pFedMe",
+        choices=("first-order", "hessian-vector", "in-a-row"),
     )
+
+    def validate(self) -> None:
+        super().validate()
+        if self.order == "in-a-row" and self.optimizer is not None:
+            raise InvalidInput(
+                f"per-fedavg.order is 'in-a-row', but per-fedavg.optimizer is"
+                f" {self.optimizer!r}; in a row both steps are plain: leave the optimizer out."
+            )
 
     def hub_init(self, template: Vector) -> Any:
         return self.steered(template)
@@ -95,8 +109,21 @@ class PerFedAvg(Averaging, LocalSGD):
                 w, alpha, objective, (batch(2 * r), batch(2 * r + 1), batch(2 * steps + r))
             )
 
-        w, kept = self.descend(received, state, objective, gradient)
+        if self.order == "in-a-row":
+            w, kept = self._in_a_row(received, alpha, objective, steps), state
+        else:
+            w, kept = self.descend(received, state, objective, gradient)
         return Step(w, kept, steps * self.gradients_per_step)
+
+    def _in_a_row(self, w: Vector, alpha: Any, objective: Objective, steps: Any) -> Vector:
+        sizes = (alpha, at(self.lr, objective.t))
+
+        def both(r: Any, w: Vector) -> Vector:
+            for i, size in enumerate(sizes):
+                w = w - size * objective.gradient(w, objective.batch(2 * r + i))
+            return w
+
+        return cast(Vector, jax.lax.fori_loop(0, steps, both, w))
 
     def models(self, received: Vector, state: Any, objective: Objective) -> dict[str, Vector]:
         alpha = at(self.adapt_lr, objective.t)
@@ -108,7 +135,7 @@ class PerFedAvg(Averaging, LocalSGD):
 
     @property
     def gradients_per_step(self) -> int:
-        return 2 if self.order == "first-order" else 3
+        return 3 if self.order == "hessian-vector" else 2
 
     def work(self) -> Work:
         work, each = super().work(), self.gradients_per_step
