@@ -135,7 +135,7 @@ def test_in_a_row_it_is_fedavg_with_two_step_sizes(ragged: Federation) -> None:
     assert flat(one.hub).tobytes() == flat(other.hub).tobytes()
     again = trained(both.replace(adapt_lr=0.2), ragged, "mlr", **options)
     assert np.abs(flat(again.hub) - flat(one.hub)).max() > 1e-3
-    with pytest.raises(coterie.InvalidInput, match=r"per-fedavg\.optimizer is .*leave the optimizer"):
+    with pytest.raises(coterie.InvalidInput, match=r"per-fedavg\.optimizer is .*leave"):
         both.replace(optimizer="adam")
 
 

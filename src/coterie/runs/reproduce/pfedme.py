@@ -11,9 +11,9 @@ merged by samples, θ decays by 0.001, what the code calls personalised (w_k, by
 stands beside θ_k, and the best round on test data counts, clients by their test samples. Per-FedAvg
 stands there as its own paper has it and as the published code did when pFedMe appeared: it did not
 go back before the second of its two steps (`order = "in-a-row"`; mended in March 2021). Both adapt
-by one step on training data; the published code took two, the first of them on test data. "honest": no sample is
-used twice, clients count alike, the last round counts. Synthetic data are those of the published
-generator in both.
+by one step on training data; the published code took two, the first of them on test data.
+"honest": no sample is used twice, clients count alike, the last round counts. Synthetic data are
+those of the published generator in both.
 """
 
 from __future__ import annotations
