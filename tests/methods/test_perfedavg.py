@@ -135,6 +135,10 @@ def test_in_a_row_it_is_fedavg_with_two_step_sizes(ragged: Federation) -> None:
     assert flat(one.hub).tobytes() == flat(other.hub).tobytes()
     again = trained(both.replace(adapt_lr=0.2), ragged, "mlr", **options)
     assert np.abs(flat(again.hub) - flat(one.hub)).max() > 1e-3
+    extra = trained(both.replace(extra_step=True), ragged, "mlr", **options)
+    models = [flat(r.all_models("personal")) for r in (one, extra)]
+    assert flat(extra.hub).tobytes() == flat(one.hub).tobytes()
+    assert np.abs(models[0] - models[1]).max() > 1e-3
     with pytest.raises(coterie.InvalidInput, match=r"per-fedavg\.optimizer is .*leave"):
         both.replace(optimizer="adam")
 

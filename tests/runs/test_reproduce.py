@@ -247,10 +247,14 @@ def test_verdicts_and_order() -> None:
     assert row("c", "★", 12.0).verdict == "outside, the paper has none"
     assert row("c", "12.0", NONE).verdict == "outside, never"
     assert row("c", "4620", 9240.0, measure=TO_TARGET).verdict == "outside, 2 times"
-    assert (
-        "The order has changed: b > a; in the paper a > b. The paper's first, a, is not"
-        in order([near, far])
+    assert order([near, far]) == (
+        "The order has changed: b > a; in the paper a > b. Of 1 pairs 1 changed places, none of"
+        " them by more than 2 deviations."
     )
+    ahead = row("b", "89.0 ± 0.1", 91.0, 91.5)  # 0.8 and 0.7 ahead
+    assert "1 of them by more than 2 deviations: b is before a." in order([near, ahead])
+    same = row("c", "90.0 ± 0.3", 90.9, 90.9)
+    assert "The order of methods is the paper's" in order([near, same]), "c and a share a number"
     assert order([near]) == ""
 
 

@@ -232,6 +232,6 @@ def test_the_grids_of_the_lp_proj_paper() -> None:
     spaces = Tuning.from_config({"preset": "lp-proj-c2"}).spaces
     count = lambda name: int(np.prod([len(s.points(0)) for s in spaces[name].values()]))
     assert {name: count(name) for name in spaces} == {
-        "local": 6, "fedavg": 6, "ditto": 54, "rsa": 54, "pfedme": 54,
-        "lp-proj": 54, "lp-proj-1": 54, "lp-proj-2": 54,
+        "local": 3, "fedavg": 6, "lg-fedavg": 6, "per-fedavg": 9,
+        "ditto": 54, "rsa": 54, "pfedme": 54, "lp-proj": 54, "lp-proj-1": 54, "lp-proj-2": 54,
     }  # fmt: skip

@@ -173,6 +173,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
         {"local_epochs": 1, "weight_steps": 2, "upper": 2, "share": 0.5, "weight_lr": 3.0},
     ),
     "fedbabu, epochs, head": ("fedbabu", {"local_epochs": 1, "adapt_steps": 2, "adapts": "head"}),
+    "ditto, all train": ("ditto", {"trains": "all", "personal_steps": 2, "local_steps": 1}),
     "ditto, epochs": ("ditto", {"local_epochs": 1, "personal_steps": 2}),
     "rsa, epochs": ("rsa", {"local_epochs": 1, "hub_decay": 0.1}),
     "afl, median": ("afl", {"merging": "median", "weight_lr": 2.0}),

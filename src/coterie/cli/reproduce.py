@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
 from coterie.cli.console import Cluster, ClusterKeys, Insecure, Jobs, cluster_of, out, say
 from coterie.core.errors import InvalidInput, unknown
+
+if TYPE_CHECKING:
+    from coterie.runs.reproduce.base import PaperTable
 
 
 def reproduce(
@@ -118,6 +121,10 @@ def reproduce(
                 out.print(f"{table.key}: {written / 'result.md'}", highlight=False)
 
 
+def _seeds(table: PaperTable) -> str:
+    return " or ".join(map(str, sorted({block.seeds or table.seeds for block in table.blocks})))
+
+
 def _list(folder: Path) -> None:
     """All that can be done, and what it takes."""
     from coterie.runs.reproduce.base import all_tables
@@ -128,6 +135,6 @@ def _list(folder: Path) -> None:
     for table in all_tables("both"):
         names = ", ".join(block.name + "*" * block.long for block in table.blocks)
         shown.add_row(
-            table.key, table.title, names, str(table.seeds), table.protocol, told(table, costs)
+            table.key, table.title, names, _seeds(table), table.protocol, told(table, costs)
         )
     out.print(shown)

@@ -38,8 +38,8 @@ class Ditto(FedAvg):
 
     min_{x_k} f_k(x_k) + (λ/2)‖x_k − w*‖²,  w* = what FedAvg finds
 
-    Per round, on the sampled clients: R SGD steps on f_k from the received w, whose result goes to
-    the hub and is averaged as in FedAvg; and P steps towards the received w,
+    Per round, on the sampled clients (or on all: `trains`): R SGD steps on f_k from the received w,
+    whose result goes to the hub and is averaged as in FedAvg; and P steps towards the received w,
 
     x_k ← x_k − η(∇f̃_k(x_k) + λ(x_k − w))
 
@@ -74,6 +74,16 @@ class Ditto(FedAvg):
         symbol="P",
         low=1,
     )
+    trains: str = option(
+        "sampled",
+        "who trains in a round: the sampled clients, or all, of whom the sampled send (the code"
+        " published with lp-proj)",
+        choices=("sampled", "all"),
+    )
+
+    @property
+    def trains_all(self) -> bool:
+        return self.trains == "all"
 
     @property
     def P(self) -> int:
@@ -106,6 +116,7 @@ class Ditto(FedAvg):
                 steps=None if self.local_epochs else total,
                 epochs=total if self.local_epochs else None,
                 lr=self.personal_lr,
+                trains=self.trains,
             )
         )
 

@@ -56,7 +56,8 @@ class PerFedAvg(Averaging, LocalSGD):
     is a number of steps, so it goes through the data twice or three times.
 
     "personal" is w after `adapt_steps` steps of size α on the client's TRAINING data (published
-    code adapted on the test data that it then scored); "global" is w. The steps of an evaluation
+    code adapted on the test data that it then scored), and with `extra_step` one of size μ;
+    "global" is w. The steps of an evaluation
     belong to no round and are not billed. An `optimizer` takes the steps of size μ; those of size α
     are gradient steps in any case.
     """
@@ -68,6 +69,10 @@ class PerFedAvg(Averaging, LocalSGD):
     )
     adapt_steps: int = option(
         1, "steps of the adaptation when a client's model is asked for (1 in the paper)", low=1
+    )
+    extra_step: bool = option(
+        False,
+        "adapt by one more step, of size μ, as the code published with pFedMe and lp-proj does",
     )
     order: str = option(
         "first-order",
@@ -128,10 +133,11 @@ class PerFedAvg(Averaging, LocalSGD):
     def models(self, received: Vector, state: Any, objective: Objective) -> dict[str, Vector]:
         alpha = at(self.adapt_lr, objective.t)
         adapt = lambda i, x: x - alpha * objective.gradient(x, objective.batch(i))
-        return {
-            "personal": jax.lax.fori_loop(0, self.adapt_steps, adapt, received),
-            "global": received,
-        }
+        personal = jax.lax.fori_loop(0, self.adapt_steps, adapt, received)
+        if self.extra_step:
+            last = objective.gradient(personal, objective.batch(self.adapt_steps))
+            personal = personal - at(self.lr, objective.t) * last
+        return {"personal": personal, "global": received}
 
     @property
     def gradients_per_step(self) -> int:

@@ -16,7 +16,7 @@ from coterie.core.errors import InvalidInput, unknown
 from coterie.methods.base import METHODS
 from coterie.runs.experiment import Experiment
 from coterie.runs.tuning.batch import predicted_steps
-from coterie.runs.tuning.spaces import write_search
+from coterie.runs.tuning.spaces import PRESETS, Spaces, read_search, write_search
 from coterie.runs.tuning.tune import asked_experiment, tuning_seeds
 
 Config = dict[str, Any]
@@ -73,12 +73,12 @@ class Printed(NamedTuple):
 
 
 @cache
-def _budget(config: str) -> int:
+def _budget(config: str, trials: int) -> int:
     """Gradient steps per client that every method may take while it is tuned."""
     asked = asked_experiment(Experiment.from_config(json.loads(config)))
     problem = asked.problem(tuning_seeds(asked.reported))
     taken = max(predicted_steps(c.method, problem) for c in asked.contenders)
-    return max(1, round(TRIALS * taken))
+    return max(1, round(trials * taken))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,6 +146,10 @@ class Block:
     """Runs while tuning have so many times fewer rounds."""
     preset: str | None = None
     """The grids of a paper that are searched (`coterie tune`); nothing: what options declare."""
+    seeds: int | None = None
+    """Seeds per cell, where they are not the table's."""
+    trials: int = TRIALS
+    """Runs, shortened, for which a method's budget of tuning is enough."""
 
     def settings(self, seeds: int, *, quick: bool = False) -> Config:
         """The experiment without methods; with one seed and few rounds if it is to be quick."""
@@ -184,22 +188,25 @@ class Block:
         if self.preset is not None:
             folds["preset"] = self.preset
         made = {**config, "name": "reproduce", "training": training, "methods": methods}
-        tune = {**folds, "steps": _budget(json.dumps({**made, "tune": folds}))}
+        tune = {**folds, "steps": _budget(json.dumps({**made, "tune": folds}), self.trials)}
         return Experiment.from_config({**made, "tune": tune})
 
     def search(self) -> Config:
         """What is searched for methods that have values of the paper: the other options."""
         found: Config = {}
         for line in (*self.tuned_with, *self.lines):
-            name, public = line.method["name"], METHODS[line.method["name"]].public()
+            name = line.method["name"]
             if line.tuned and line.fixed:
-                spaces = {
-                    option: d.search
-                    for option, d in public.items()
-                    if d.search is not None and d.traced and option not in (*line.fixed, "l2")
-                }
+                spaces = {o: s for o, s in self._declared(name).items() if o not in line.fixed}
                 found |= write_search({name: spaces})
         return found
+
+    def _declared(self, name: str) -> Spaces:
+        """What is searched for a method: the preset's grids, or what its options declare."""
+        if self.preset is not None:
+            return read_search(PRESETS[self.preset]).get(name, {})
+        public = METHODS[name].public().items()
+        return {o: d.search for o, d in public if d.search is not None and d.traced and o != "l2"}
 
 
 Measured = Literal["last", "best", "after 20"]

@@ -98,7 +98,7 @@ def carry_out(tables: Sequence[PaperTable], wish: Wish) -> Iterator[tuple[PaperT
 
 
 def _plan(table: PaperTable, block: Block, found: Found, wish: Wish) -> BlockPlan:
-    seeds = wish.seeds or table.seeds
+    seeds = wish.seeds or block.seeds or table.seeds
     return plan_block(table, block, wish.work, seeds, found, quick=wish.quick)
 
 

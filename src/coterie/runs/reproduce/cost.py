@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from coterie.core.files import write_text
 from coterie.report.outcome import Outcome
 from coterie.report.units import seconds_text
-from coterie.runs.reproduce.base import FOLDS, TRIALS, Block, PaperTable
+from coterie.runs.reproduce.base import FOLDS, Block, PaperTable
 from coterie.runs.reproduce.carry_out import Done
 
 FILE = "costs.csv"
@@ -111,10 +111,13 @@ def foretold(table: PaperTable, each: Done) -> Cost:
     rounds = int(training["rounds"])
     evaluations = 1 + -(-rounds // int(training["eval_every"]))
     paces = [Pace.of(folder) for folder in _runs(each)]
-    runs = sum(table.seeds * p.over(rounds, evaluations) + p.compiling for p in paces)
+    seeds = each.block.seeds or table.seeds
+    runs = sum(seeds * p.over(rounds, evaluations) + p.compiling for p in paces)
     slowest = max((p.round * rounds for p in paces), default=0.0)
-    tuning = len(each.block.tuned_methods()) * FOLDS * TRIALS / each.block.shorter * slowest
-    return Cost(table.seeds, runs + tuning, "quick")
+    tuning = (
+        len(each.block.tuned_methods()) * FOLDS * each.block.trials / each.block.shorter * slowest
+    )
+    return Cost(seeds, runs + tuning, "quick")
 
 
 def told(table: PaperTable, costs: Costs) -> str:

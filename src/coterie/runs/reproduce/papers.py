@@ -7,6 +7,7 @@ from coterie.runs.reproduce import (
     lpproj_attacks,
     lpproj_bytes,
     lpproj_figures,
+    lpproj_published,
     pfedme,
     pfedme_figures,
 )
@@ -18,6 +19,7 @@ __all__ = [
     "lpproj_attacks",
     "lpproj_bytes",
     "lpproj_figures",
+    "lpproj_published",
     "pfedme",
     "pfedme_figures",
 ]

@@ -27,8 +27,10 @@ _PULLED: dict[str, list[Any]] = {
 
 PRESETS: dict[str, dict[str, dict[str, list[Any]]]] = {
     "lp-proj-c2": {
-        "local": {"lr": _LEARNING, "local_steps": _R},
+        "local": {"lr": _LEARNING},
         "fedavg": {"lr": _LEARNING, "local_steps": _R},
+        "lg-fedavg": {"lr": _LEARNING, "local_steps": _R},
+        "per-fedavg": {"lr": _LEARNING, "adapt_lr": _PERSONAL},
         "ditto": {
             "lr": _LEARNING,
             "personal_lr": _PERSONAL,
@@ -44,7 +46,7 @@ PRESETS: dict[str, dict[str, dict[str, list[Any]]]] = {
 }
 """Grids of papers. lp-proj-c2: App. C.2 of the lp-proj paper. Its "local learning rate" is `lr`,
 its "personalization model learning rate" `personal_lr` (of RSA, where clients' models have `lr`,
-that of the hub). Local, which that list leaves out, gets FedAvg's grid.
+that of the hub; of Per-FedAvg that of the adaptation).
 """
 
 
