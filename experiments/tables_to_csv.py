@@ -60,7 +60,9 @@ def as_csv(page: Path) -> str:
 
 
 def pages() -> list[Path]:
-    return sorted([*HERE.glob("**/result.md"), *HERE.glob("**/paired.md")])
+    """All but those of `coterie reproduce`, which writes a result.csv of its own."""
+    found = sorted([*HERE.glob("**/result.md"), *HERE.glob("**/paired.md")])
+    return [page for page in found if "`coterie reproduce" not in page.read_text(encoding="utf-8")]
 
 
 if __name__ == "__main__":

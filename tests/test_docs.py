@@ -112,10 +112,14 @@ EXPERIMENTS = sorted((ROOT / "experiments").glob("**/*.toml"))
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda p: str(p.relative_to(ROOT)))
 def test_an_experiment_is_valid_and_begins_with_its_own_command(path: Path) -> None:
-    assert path.name == "experiment.toml"
     text = path.read_text(encoding="utf-8")
     Experiment.from_config(tomllib.loads(text))
     head = text[: text.index("\nname = ")]
+    if found := re.match(r"# coterie reproduce (\S+) --block (\S+)(?: --protocol (\S+))?\n", text):
+        folder = found[1] + (f"-{found[3]}" if found[3] else "")
+        assert path == ROOT / "experiments" / folder / f"{found[2]}.toml"
+        return
+    assert path.name == "experiment.toml"
     commands = re.findall(
         r"^# coterie (?:compare|attack|tune) (experiments\S+)", head, re.MULTILINE
     )

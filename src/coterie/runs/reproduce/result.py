@@ -251,7 +251,10 @@ def write(table: PaperTable, done: Sequence[Done], out: Path, command: str) -> P
     folder = out / table.paper / table.folder
     make_folder(folder, force=True)
     for each in done:
-        text = "".join(f"# {told}\n" for told in variations(each)) + each.plan.experiment.to_toml()
+        which = f" --protocol {table.protocol}" if table.protocol != "honest" else ""
+        heads = [f"coterie reproduce {table.key} --block {each.block.name}{which}"]
+        heads += variations(each)
+        text = "".join(f"# {told}\n" for told in heads) + each.plan.experiment.to_toml()
         write_text(folder / f"{each.block.name}.toml", text)
     write_text(folder / "result.md", markdown(table, done, command))
     write_text(folder / "result.csv", table_csv(list(rows_of(table, done))))
