@@ -107,6 +107,17 @@ def test_the_pages_of_methods_and_channels_are_up_to_date() -> None:
         )
 
 
+def test_the_page_of_results_is_up_to_date() -> None:
+    import runpy
+
+    text, figures = runpy.run_path(str(ROOT / "tools/papers_page.py"))["page"]()
+    told = "run: python tools/papers_page.py"
+    assert (ROOT / "docs/papers.md").read_text(encoding="utf-8") == text, told
+    for name, figure in figures.items():
+        path = ROOT / "docs/images/papers" / name
+        assert path.read_text(encoding="utf-8") == figure, told
+
+
 EXPERIMENTS = sorted((ROOT / "experiments").glob("**/*.toml"))
 
 

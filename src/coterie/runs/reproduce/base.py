@@ -148,8 +148,8 @@ class Block:
     """The grids of a paper that are searched (`coterie tune`); nothing: what options declare."""
     seeds: int | None = None
     """Seeds per cell, where they are not the table's."""
-    trials: int = TRIALS
-    """Runs, shortened, for which a method's budget of tuning is enough."""
+    trials: int | None = TRIALS
+    """Runs, shortened, for which a method's budget of tuning is enough; nothing: the whole grid."""
 
     def settings(self, seeds: int, *, quick: bool = False) -> Config:
         """The experiment without methods; with one seed and few rounds if it is to be quick."""
@@ -184,12 +184,17 @@ class Block:
         rounds = max(3, config["training"]["rounds"] // self.shorter)
         training = {**config["training"], "rounds": rounds, "eval_every": rounds}
         training.pop("train_metrics", None)
-        folds: Config = {"folds": FOLDS, "search": self.search()}
-        if self.preset is not None:
-            folds["preset"] = self.preset
+        tune: Config = {"search": self.search()}
+        tune |= {"folds": FOLDS} if self.preset is None else self._grid
         made = {**config, "name": "reproduce", "training": training, "methods": methods}
-        tune = {**folds, "steps": _budget(json.dumps({**made, "tune": folds}), self.trials)}
+        if self.trials is not None:
+            tune["steps"] = _budget(json.dumps({**made, "tune": tune}), self.trials)
         return Experiment.from_config({**made, "tune": tune})
+
+    @property
+    def _grid(self) -> Config:
+        """A paper's grids are searched as papers do: point by point, on the validation rows."""
+        return {"preset": self.preset, "sampler": "grid"}
 
     def search(self) -> Config:
         """What is searched for methods that have values of the paper: the other options."""

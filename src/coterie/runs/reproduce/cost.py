@@ -23,6 +23,8 @@ from coterie.runs.reproduce.base import FOLDS, Block, PaperTable
 from coterie.runs.reproduce.carry_out import Done
 
 FILE = "costs.csv"
+GRID = 27
+"""Half of the largest grid: what a grid that is searched as a whole is taken for."""
 HEAD = ("table", "protocol", "block", "seeds", "seconds", "basis")
 
 
@@ -114,9 +116,8 @@ def foretold(table: PaperTable, each: Done) -> Cost:
     seeds = each.block.seeds or table.seeds
     runs = sum(seeds * p.over(rounds, evaluations) + p.compiling for p in paces)
     slowest = max((p.round * rounds for p in paces), default=0.0)
-    tuning = (
-        len(each.block.tuned_methods()) * FOLDS * each.block.trials / each.block.shorter * slowest
-    )
+    trials = FOLDS * (each.block.trials or GRID) / each.block.shorter
+    tuning = len(each.block.tuned_methods()) * trials * slowest
     return Cost(seeds, runs + tuning, "quick")
 
 

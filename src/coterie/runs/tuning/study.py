@@ -189,8 +189,13 @@ class Study:
         return given if fits else None
 
     def _grid(self) -> list[Params]:
+        """All points; where a budget may cut them, in random order."""
         values = [space.points(GRID_POINTS) for space in self.spaces.values()]
-        return [dict(zip(self.spaces, each, strict=True)) for each in itertools.product(*values)]
+        points = [dict(zip(self.spaces, each, strict=True)) for each in itertools.product(*values)]
+        if self.settings.steps is None:
+            return points
+        order = np.random.default_rng(self.settings.seed).permutation(len(points))
+        return [points[i] for i in order]
 
     def _even(self) -> list[Params]:
         """A low-discrepancy sequence for the first batch."""
