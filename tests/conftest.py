@@ -4,6 +4,7 @@ federations that tests use, and the command line.
 
 from __future__ import annotations
 
+import gc
 import getpass
 import os
 import sys
@@ -12,6 +13,10 @@ from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from itertools import count
 from pathlib import Path
+
+# Tracing makes many objects and hardly a cycle, and looking for cycles through all that JAX holds
+# took a tenth of the suite's time: look more rarely.
+gc.set_threshold(100_000, 20, 20)
 
 # What is tested is what programs compute, not how fast: XLA's and LLVM's costly passes would double
 # the time of the suite. Set COTERIE_TEST_OPTIMISE=1 to test the programs that users run.
@@ -72,6 +77,7 @@ def _room_for_programs() -> Iterator[None]:
     yield
     if next(_finished) % 20 == 0 and MAPS.exists() and MAPS.read_bytes().count(b"\n") > 40_000:
         jax.clear_caches()
+        gc.collect()
 
 
 def _method_of(item: pytest.Item) -> str:

@@ -119,11 +119,13 @@ def killed_and_resumed_ends_the_same(
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["fedu", *(pytest.param(name, marks=pytest.mark.slow) for name in ("pfedme", "lp-proj-1"))],
+    ("name", "attempts"),
+    [("fedu", 1), *(pytest.param(name, 2, marks=pytest.mark.slow) for name in CASES)],
 )
-def test_killed_at_random_moments_it_ends_with_the_same_bits(name: str, tmp_path: Path) -> None:
-    killed_and_resumed_ends_the_same(CASES[name], tmp_path, random.Random(name), attempts=2)
+def test_killed_at_random_moments_it_ends_with_the_same_bits(
+    name: str, attempts: int, tmp_path: Path
+) -> None:
+    killed_and_resumed_ends_the_same(CASES[name], tmp_path, random.Random(name), attempts)
 
 
 @pytest.mark.slow
