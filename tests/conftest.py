@@ -14,10 +14,6 @@ from importlib.metadata import version
 from itertools import count
 from pathlib import Path
 
-# Tracing makes many objects and hardly a cycle, and looking for cycles through all that JAX holds
-# took a tenth of the suite's time: look more rarely.
-gc.set_threshold(100_000, 20, 20)
-
 # What is tested is what programs compute, not how fast: XLA's and LLVM's costly passes would double
 # the time of the suite. Set COTERIE_TEST_OPTIMISE=1 to test the programs that users run.
 if not os.environ.get("COTERIE_TEST_OPTIMISE"):
@@ -39,6 +35,10 @@ import pytest
 from coterie import Federation
 from coterie.core.compilation import use_cache
 from tests.support.federations import blobs
+
+# Tracing makes many objects and hardly a cycle, and looking for cycles through all that JAX holds
+# took a tenth of the suite's time: look more rarely.
+gc.set_threshold(100_000, 20, 20)
 
 # Programs are shared between workers and runs. `Compilations` counts a program that is loaded from
 # this cache like one that is compiled (test_compile_counts.py proves it), so counting tests mean
