@@ -57,6 +57,7 @@ def written(rows: list[Row], about: list[str], spent: float, command: str) -> st
         "",
         *table.ratios(rows),
         "",
+        *table.left_out(rows),
         "## Their seconds of cores over ours",
         "",
         "Of all threads of a process together. Other work on the machine hardly adds to it, so it",

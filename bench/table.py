@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from bench.contenders import CONTENDERS, OURS, Contender
+from bench.problems import ROWS, Problem
 from bench.timing import Entry, Row
 
 LOST = "**"
 """Around a ratio below 1: they are faster than we are."""
 
 
-def told(problem_row: Row) -> str:
+def told(row: Row) -> str:
+    return titled(row.problem)
+
+
+def titled(p: Problem) -> str:
     """A problem in a few words."""
-    p = problem_row.problem
     shape = "×".join(map(str, p.sizes)) if p.model in ("mlr", "mlp") else f"{p.side}×{p.side}"
     steps = f"{p.steps}×{p.inner}" if p.inner > 1 else f"{p.steps}"
     dsub = f", dsub {p.dsub}" if p.dsub else ""
@@ -42,6 +46,19 @@ def entry_of(row: Row, contender: Contender, threads: int | None) -> Entry | Non
     if threads is None:
         return row.best(contender.name)
     return row.entries.get(f"{contender.name}-{threads}")
+
+
+def left_out(rows: list[Row]) -> list[str]:
+    """What `python -m bench` knows and this run does not have."""
+    there = [row.problem for row in rows]
+    missing = [titled(p) for p in ROWS if p not in there]
+    if not missing:
+        return []
+    return [
+        f"Not in this run: {'; '.join(missing)}. [conv.result.md](conv.result.md) has"
+        " convolutions, McMahan's CNN with 20 steps among them.",
+        "",
+    ]
 
 
 def times(rows: list[Row]) -> list[str]:

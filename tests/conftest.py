@@ -4,6 +4,7 @@ federations that tests use, and the command line.
 
 from __future__ import annotations
 
+import gc
 import getpass
 import os
 import sys
@@ -34,6 +35,10 @@ import pytest
 from coterie import Federation
 from coterie.core.compilation import use_cache
 from tests.support.federations import blobs
+
+# Tracing makes many objects and hardly a cycle, and looking for cycles through all that JAX holds
+# took a tenth of the suite's time: look more rarely.
+gc.set_threshold(100_000, 20, 20)
 
 # Programs are shared between workers and runs. `Compilations` counts a program that is loaded from
 # this cache like one that is compiled (test_compile_counts.py proves it), so counting tests mean
@@ -72,6 +77,7 @@ def _room_for_programs() -> Iterator[None]:
     yield
     if next(_finished) % 20 == 0 and MAPS.exists() and MAPS.read_bytes().count(b"\n") > 40_000:
         jax.clear_caches()
+        gc.collect()
 
 
 def _method_of(item: pytest.Item) -> str:

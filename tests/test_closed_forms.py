@@ -19,46 +19,13 @@ import coterie
 from coterie import Federation, Graph, Method, Result
 from coterie.core.vector import Vector
 from coterie.coupling import penalty
-
-N, D = 4, 3
-EXACT: dict[str, Any] = {"sampling": "full", "precision": "float64"}
+from tests.support import quadratics
+from tests.support.quadratics import D, N, facts, models, run
 
 
 @pytest.fixture(scope="module")
 def linear() -> Federation:
-    return some_linear(D)
-
-
-def some_linear(dimension: int) -> Federation:
-    fed = coterie.load(
-        "linear",
-        clients=N,
-        samples=2 * dimension,
-        dimension=dimension,
-        scale=0.5,
-        scale_last=2.0,
-        spread=1.0,
-    )
-    assert len(set(fed.facts["b"])) == N
-    return fed
-
-
-def run(
-    method: Method, federation: Federation, rounds: int, graph: Graph | None = None, **more: Any
-) -> Result:
-    return coterie.simulate(
-        method,
-        federation,
-        "linear",
-        graph=graph,
-        rounds=rounds,
-        eval_every=rounds,
-        **{**EXACT, **more},
-    )
-
-
-def models(result: Result, view: str | None = None) -> NDArray[np.float64]:
-    return np.asarray(result.simulator.all_models(view).leaves[0]).reshape(N, -1)
+    return quadratics.linear()
 
 
 def close(got: Any, expected: Any, rtol: float) -> None:
@@ -66,12 +33,9 @@ def close(got: Any, expected: Any, rtol: float) -> None:
     np.testing.assert_allclose(got, expected, rtol=0, atol=rtol * float(np.abs(expected).max()))
 
 
-def facts(federation: Federation) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    return federation.facts["b"][:, None], federation.facts["least_squares"]
-
-
 def test_the_facts_of_the_data_are_its_least_squares_solutions(linear: Federation) -> None:
     b, best = facts(linear)
+    assert len(set(b[:, 0])) == N
     for k in range(N):
         x, y = linear.train.client(k)
         np.testing.assert_allclose(x.T @ x, len(x) * b[k] * np.eye(D), atol=1e-10)
@@ -145,7 +109,7 @@ def test_lp_proj_2_is_pfedme_inside_the_subspace_and_local_outside(
     kind: str, dimension: int
 ) -> None:
     """The srht has orthonormal rows where d is the order of a Hadamard matrix."""
-    data = some_linear(dimension)
+    data = quadratics.linear(dimension=dimension)
     b, best = facts(data)
     lam = 1.5
     method = coterie.LpProj2(

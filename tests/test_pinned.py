@@ -17,7 +17,7 @@ import pytest
 from tests.support.pinned import RUNS, machine
 
 PINNED = json.loads((Path(__file__).parent / "support" / "pinned.json").read_text())
-QUICK = ["fedavg-sampled", "pfedme-delta-down", "lp-proj-1-liars", "fedu-similar-all"]
+QUICK = ["lp-proj-1-liars", "fedu-delta"]
 
 elsewhere = pytest.mark.skipif(
     machine() != PINNED["platform"], reason="bits are written down for another platform"

@@ -41,7 +41,7 @@ def test_a_comparison_on_a_network_ends_with_its_times(cli: Cli) -> None:
     assert "Predicted time" in out
 
 
-@pytest.mark.parametrize("jobs", ["1", "2"])
+@pytest.mark.parametrize("jobs", ["1", pytest.param("2", marks=pytest.mark.slow)])
 def test_two_schedules_have_a_local_each(cli: Cli, tmp_path: Path, jobs: str) -> None:
     (tmp_path / "two.toml").write_text(TWO)
     code, out, err = cli("compare", "two.toml", "-o", "there", "--jobs", jobs)

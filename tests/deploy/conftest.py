@@ -22,7 +22,7 @@ def fed() -> Federation:
 def lab(tmp_path: Path, fed: Federation) -> Iterator[Callable[..., Lab]]:
     made: list[Lab] = []
 
-    def make(*plans: Plan) -> Lab:
+    def make(*plans: Plan, fed: Federation = fed) -> Lab:
         made.append(Lab(tmp_path, fed, *plans))
         return made[-1]
 

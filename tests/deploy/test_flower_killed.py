@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from coterie import Federation
+from coterie import Federation, load
 from coterie.deploy.plan import Rules
 from tests.support.flower_lab import Lab, descendants, make_plan, started, wait_for
 
@@ -22,9 +22,11 @@ pytest.importorskip("flwr")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes through /proc")
 
 
-def test_a_short_run_ends_as_the_simulator_does(lab: Callable[..., Lab], fed: Federation) -> None:
+@pytest.mark.parametrize("clients", [2, pytest.param(3, marks=pytest.mark.slow)])
+def test_a_short_run_ends_as_the_simulator_does(lab: Callable[..., Lab], clients: int) -> None:
+    fed = load("digits", clients=clients)
     plan = make_plan(fed, "fedu", rounds=2)
-    l = lab(plan)
+    l = lab(plan, fed=fed)
     l.up()
     l.join()
     l.run(plan)

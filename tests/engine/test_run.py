@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -17,7 +18,9 @@ import pytest
 from safetensors.numpy import load_file
 
 from coterie import METHODS, Diverged, InvalidInput
+from coterie.core import crew
 from coterie.runs import run as runs
+from coterie.runs import together
 from coterie.runs.experiment import Experiment
 from coterie.runs.export import export
 
@@ -119,11 +122,13 @@ def killed_and_resumed_ends_the_same(
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["fedu", *(pytest.param(name, marks=pytest.mark.slow) for name in ("pfedme", "lp-proj-1"))],
+    ("name", "attempts"),
+    [("fedu", 1), *(pytest.param(name, 2, marks=pytest.mark.slow) for name in CASES)],
 )
-def test_killed_at_random_moments_it_ends_with_the_same_bits(name: str, tmp_path: Path) -> None:
-    killed_and_resumed_ends_the_same(CASES[name], tmp_path, random.Random(name), attempts=2)
+def test_killed_at_random_moments_it_ends_with_the_same_bits(
+    name: str, attempts: int, tmp_path: Path
+) -> None:
+    killed_and_resumed_ends_the_same(CASES[name], tmp_path, random.Random(name), attempts)
 
 
 @pytest.mark.slow
@@ -155,6 +160,34 @@ def test_ctrl_c_leaves_a_folder_that_can_be_resumed(tmp_path: Path) -> None:
     assert "Traceback" not in said
     _, simulator, _ = runs.load(folder, say=quiet)
     assert 400 <= simulator.t < 4000
+
+
+@pytest.mark.parametrize("begin", ["start", "resume"])
+def test_every_process_of_a_run_names_the_folder_of_the_run(
+    begin: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others than the first write a folder of their own, which goes when they end."""
+    second = SimpleNamespace(
+        count=lambda: 2, index=lambda: 1, leads=lambda: False, agreed=lambda value: value
+    )
+    remedies, folder = [], tmp_path / "run"
+    watching = crew.watching
+    monkeypatch.setattr(crew, "watching", lambda text: (remedies.append(text), watching(text))[1])
+
+    def ctrl_c(simulator: object, snapshot: object) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(runs.Interrupted):
+        runs.start(SMALL, folder, progress=ctrl_c, say=quiet)
+    monkeypatch.setattr(together, "crew", second)
+    go_on = {
+        "start": lambda: runs.start(SMALL, folder, progress=ctrl_c, say=quiet),
+        "resume": lambda: runs.resume(folder, progress=ctrl_c, say=quiet),
+    }
+    with pytest.raises(runs.Interrupted) as stopped:
+        go_on[begin]()
+    assert f"coterie resume {folder}" in str(stopped.value)
+    assert f"coterie resume {folder}," in remedies[1]
 
 
 def test_a_finished_run_is_left_as_it_is(tmp_path: Path) -> None:

@@ -20,7 +20,8 @@ from coterie.coupling.learnt.simplex import onto_simplex
 from coterie.data.shape import ProblemShape
 from coterie.methods.afl import AFLHubState, Message
 from coterie.methods.star import Cohort
-from tests.support.star_runs import EXACT, D, N, facts, flat, linear, trained
+from tests.support.quadratics import EXACT, D, N, facts, linear
+from tests.support.star_runs import flat, trained
 
 LENGTH = 5
 PROJECT = jax.jit(onto_simplex)  # one program for one length: hypothesis asks often

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 import coterie
 from coterie import Federation, Method
 from coterie.core.randomness import Role, cohort, role_key
+from tests.support import quadratics
+from tests.support.quadratics import EXACT, D, N
 
-EXACT: dict[str, Any] = {"sampling": "full", "precision": "float64"}
 BATCHES: dict[str, Any] = {
     "rounds": 4,
     "eval_every": 4,
@@ -20,14 +21,11 @@ BATCHES: dict[str, Any] = {
     "cohort": 3,
     "precision": "float64",
 }
-N, D = 4, 3
 
 
 @pytest.fixture(scope="module")
 def linear() -> Federation:
-    return coterie.load(
-        "linear", clients=N, samples=6, dimension=D, scale=0.5, scale_last=2.0, spread=1.0
-    )
+    return quadratics.linear()
 
 
 def flat(

@@ -15,7 +15,8 @@ from coterie import Simulator
 from coterie.engine.adapt import adapt
 from tests.support.conformance_cases import cohorts
 from tests.support.groups import KIN, SAME, rows, two_groups
-from tests.support.star_runs import EXACT, D, N, facts, linear, memories, trained
+from tests.support.quadratics import EXACT, D, N, facts, linear
+from tests.support.star_runs import memories, trained
 
 
 def personal(run: Simulator) -> NDArray[Any]:

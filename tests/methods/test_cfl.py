@@ -20,7 +20,8 @@ from coterie.engine.adapt import adapt
 from coterie.methods.cfl import bipartition
 from tests.support.conformance_cases import cohorts
 from tests.support.groups import rows, two_groups
-from tests.support.star_runs import EXACT, flat, trained
+from tests.support.quadratics import EXACT
+from tests.support.star_runs import flat, trained
 
 LR, STEPS = 0.05, 2
 GROUPS = np.array([0, 1, 2, 0, 1, 2, 0, 0])

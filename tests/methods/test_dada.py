@@ -17,7 +17,7 @@ from coterie.deploy.plan import Plan
 from coterie.deploy.problem import Problem
 from tests.support.conformance_cases import uneven_graph
 from tests.support.groups import SAME, rows, two_groups
-from tests.support.star_runs import N, linear
+from tests.support.quadratics import N, linear
 
 
 def trained(method: Any, fed: Federation, graph: Any, rounds: int = 4) -> NDArray[Any]:

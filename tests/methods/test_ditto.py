@@ -11,7 +11,8 @@ import pytest
 
 import coterie
 from coterie import Federation
-from tests.support.star_runs import EXACT, facts, flat, kept, linear, trained
+from tests.support.quadratics import EXACT, facts, linear
+from tests.support.star_runs import flat, kept, trained
 
 
 @pytest.mark.parametrize(

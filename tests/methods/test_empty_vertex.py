@@ -10,24 +10,17 @@ from numpy.typing import NDArray
 
 import coterie
 from coterie import Federation, InvalidInput
+from tests.support import quadratics
+from tests.support.quadratics import models, run
 
-N, D = 5, 3
-EXACT: dict[str, Any] = {"sampling": "full", "precision": "float64"}
+N = 5
 Floats = NDArray[np.float64]
 
 
 @pytest.fixture(scope="module")
 def linear() -> Federation:
     """Client 0 has data too, and nothing may come of them."""
-    return coterie.load(
-        "linear",
-        clients=N,
-        samples=2 * D,
-        dimension=D,
-        scale=0.5,
-        scale_last=2.0,
-        spread=1.0,
-    )
+    return quadratics.linear(N)
 
 
 def moreau(linear: Federation, lam: float) -> tuple[Floats, Floats]:
@@ -40,15 +33,7 @@ def moreau(linear: Federation, lam: float) -> tuple[Floats, Floats]:
 
 def solve(linear: Federation, rounds: int, **options: Any) -> coterie.Result:
     method = coterie.FedU(local_steps=1, empty=0, **options)
-    graph = coterie.graph.star(N, 0.5)
-    return coterie.simulate(
-        method, linear, "linear", graph=graph, rounds=rounds, eval_every=rounds, **EXACT
-    )
-
-
-def models(result: coterie.Result) -> Floats:
-    stacked = result.simulator.all_models(result.method.model_views[0])
-    return np.asarray(stacked.leaves[0]).reshape(-1, D)
+    return run(method, linear, rounds, coterie.graph.star(N, 0.5))
 
 
 def test_its_fixed_point_is_that_of_pfedme(linear: Federation) -> None:
@@ -66,8 +51,7 @@ def test_its_fixed_point_is_that_of_pfedme(linear: Federation) -> None:
     pfedme = coterie.PFedMe(
         lam=lam, lr=0.3, personal_lr=1 / (lam + 2), local_rounds=1, inner_steps=100
     )
-    run = coterie.simulate(pfedme, others, "linear", rounds=300, eval_every=300, **EXACT)
-    np.testing.assert_allclose(models(run), found[1:], rtol=1e-8)
+    np.testing.assert_allclose(models(run(pfedme, others, 300)), found[1:], rtol=1e-8)
     assert np.abs(theta - linear.facts["least_squares"][1:]).max() > 0.05
 
 

@@ -14,7 +14,8 @@ from coterie import Federation
 from coterie.engine.adapt import adapt
 from tests.support.conformance_cases import cohorts
 from tests.support.groups import KIN, SAME, for_all, rows, two_groups
-from tests.support.star_runs import EXACT, D, N, facts, flat, kept, linear, trained
+from tests.support.quadratics import EXACT, D, N, facts, linear
+from tests.support.star_runs import flat, kept, trained
 
 
 @pytest.mark.parametrize(

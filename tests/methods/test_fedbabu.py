@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 import coterie
 from coterie import Federation
-from tests.support.star_runs import EXACT, D, N, facts, flat, linear, trained
+from tests.support.quadratics import EXACT, D, N, facts, linear
+from tests.support.star_runs import flat, trained
 
 MLP = coterie.get_model("mlp", {"hidden": "5"})
 

@@ -21,7 +21,8 @@ from coterie.models.build import build_model
 from coterie.models.mixture import mixture
 from tests.support.conformance_cases import cohorts
 from tests.support.groups import rows, two_groups
-from tests.support.star_runs import EXACT, flat, memories, trained
+from tests.support.quadratics import EXACT
+from tests.support.star_runs import flat, memories, trained
 
 
 def stacked(run: Any) -> NDArray[Any]:

@@ -17,7 +17,8 @@ from coterie import Federation, Simulator
 from coterie.engine.adapt import adapt
 from tests.support.conformance_cases import cohorts
 from tests.support.groups import KIN, SAME, rows, two_groups
-from tests.support.star_runs import EXACT, D, N, facts, flat, kept, linear, memories, trained
+from tests.support.quadratics import EXACT, D, N, facts, linear
+from tests.support.star_runs import flat, kept, memories, trained
 
 Array = NDArray[np.float64]
 

@@ -19,7 +19,8 @@ from coterie.data.federation import pack
 from coterie.methods.ifca import Message
 from coterie.methods.several import one_of, scattered, total_losses
 from coterie.methods.star import Cohort
-from tests.support.star_runs import EXACT, D, N, facts, flat, linear, trained
+from tests.support.quadratics import EXACT, D, N, facts, linear
+from tests.support.star_runs import flat, trained
 
 LR, STEPS = 0.2, 2
 

@@ -11,26 +11,16 @@ import pytest
 from numpy.typing import NDArray
 
 import coterie
-from coterie import Federation, InvalidInput, Method, Result
+from coterie import Federation, InvalidInput, Result
+from tests.support import quadratics
+from tests.support.quadratics import D, N, models, run
 
-N, D = 4, 3
-EXACT: dict[str, Any] = {"sampling": "full", "precision": "float64"}
 LAM = 0.8
 
 
 @pytest.fixture(scope="module")
 def linear() -> Federation:
-    return coterie.load(
-        "linear", clients=N, samples=6, dimension=D, scale=0.5, scale_last=2.0, spread=1.0
-    )
-
-
-def run(method: Method, federation: Federation, rounds: int) -> Result:
-    return coterie.simulate(method, federation, "linear", rounds=rounds, eval_every=rounds, **EXACT)
-
-
-def models(result: Result) -> NDArray[np.float64]:
-    return np.asarray(result.simulator.all_models().leaves[0]).reshape(N, D)
+    return quadratics.linear()
 
 
 def solution(federation: Federation, lam: float) -> NDArray[np.float64]:

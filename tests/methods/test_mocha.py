@@ -16,6 +16,7 @@ from scipy.special import logsumexp, softmax
 import coterie
 from coterie import Federation, InvalidInput, Mocha, Result, Simulator
 from coterie.data.federation import pack
+from tests.support import quadratics
 
 Array = NDArray[np.float64]
 LAM, DECAY, L2 = 0.5, 0.05, 0.03
@@ -23,9 +24,7 @@ LAM, DECAY, L2 = 0.5, 0.05, 0.03
 
 @pytest.fixture(scope="module")
 def linear() -> Federation:
-    return coterie.load(
-        "linear", clients=4, samples=6, dimension=3, scale=0.5, scale_last=2.0, spread=1.0
-    )
+    return quadratics.linear()
 
 
 def run(method: Mocha, federation: Federation, rounds: int, **more: Any) -> Result:

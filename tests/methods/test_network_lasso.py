@@ -13,24 +13,16 @@ from numpy.typing import NDArray
 import coterie
 from coterie import Federation, Graph, InvalidInput, get_method
 from coterie.coupling import merges, penalty
+from tests.support import quadratics
+from tests.support.quadratics import D, N, facts, models, run
 
-N, D = 4, 3
-EXACT: dict[str, Any] = {"sampling": "full", "precision": "float64"}
 FALLING = {"kind": "inverse-time", "scale": 4.0, "shift": 12.0}
 Floats = NDArray[np.float64]
 
 
 @pytest.fixture(scope="module")
 def linear() -> Federation:
-    return coterie.load(
-        "linear",
-        clients=N,
-        samples=2 * D,
-        dimension=D,
-        scale=0.5,
-        scale_last=2.0,
-        spread=1.0,
-    )
+    return quadratics.linear()
 
 
 def path() -> Graph:
@@ -59,15 +51,6 @@ def admm(b: Floats, best: Floats, a: Floats, eta: float) -> tuple[Floats, dict[A
     return w, dict(zip(edges, dual / price, strict=True))
 
 
-def solve(
-    method: coterie.Method, linear: Federation, rounds: int, graph: Graph
-) -> NDArray[np.float64]:
-    found = coterie.simulate(
-        method, linear, "linear", graph=graph, rounds=rounds, eval_every=rounds, **EXACT
-    )
-    return np.asarray(found.simulator.all_models().leaves[0]).reshape(N, -1)
-
-
 @pytest.mark.parametrize("name", ["fedu", "dfedu"])
 @pytest.mark.parametrize("eta", [0.1, 0.5])
 def test_falling_steps_reach_what_admm_finds(name: str, eta: float, linear: Federation) -> None:
@@ -76,7 +59,7 @@ def test_falling_steps_reach_what_admm_finds(name: str, eta: float, linear: Fede
     The subgradients that ADMM leaves prove that it is the solution: b_k(w_k − ŵ_k) + η Σ a_kl u_kl
     = 0 with ‖u_kl‖ ≤ 1, and u_kl = (w_k − w_l)/‖w_k − w_l‖ where these differ.
     """
-    b, best = linear.facts["b"][:, None], linear.facts["least_squares"]
+    b, best = facts(linear)
     a = path().weights.toarray()
     wanted, units = admm(b, best, a, eta)
     residual = b * (wanted - best)
@@ -93,7 +76,7 @@ def test_falling_steps_reach_what_admm_finds(name: str, eta: float, linear: Fede
     assert all(apart) if eta == 0.1 else (any(apart) and not all(apart))
 
     method = get_method(name, {"edge_penalty": "norm", "eta": eta, "lr": FALLING, "local_steps": 1})
-    found = solve(method, linear, 10_000, path())
+    found = models(run(method, linear, 10_000, path()))
     np.testing.assert_allclose(found, wanted, atol=2e-3)
     assert np.abs(wanted - best).max() > 0.02, "the coupling must matter"
 
@@ -105,7 +88,7 @@ def test_clipping_is_the_same_smoothed(linear: Federation) -> None:
     steps = {"lr": 0.02, "local_steps": 1}
     norm = get_method("fedu", {"edge_penalty": "norm", "eta": 0.1, **steps})
     cut = get_method("fedu", {"mixing": "clipping", "clip": 1e-3, "eta": 100.0, **steps})
-    a, b = (solve(m, linear, 2000, path()) for m in (norm, cut))
+    a, b = (models(run(m, linear, 2000, path())) for m in (norm, cut))
     np.testing.assert_allclose(a, b, rtol=1e-9)
     gaps = [np.linalg.norm(a[k] - a[k + 1]) for k in range(N - 1)]
     assert min(gaps) > 1e-3

@@ -18,7 +18,8 @@ from coterie import Federation, InvalidInput
 from coterie.methods.optimizers import OPTIMIZERS, read_optimizer
 from coterie.runs.checkpoint import Checkpoints
 from coterie.runs.experiment import Contender, Experiment
-from tests.support.star_runs import EXACT, N, facts, flat, kept, linear, memories, trained
+from tests.support.quadratics import EXACT, N, facts, linear
+from tests.support.star_runs import flat, kept, memories, trained
 
 LR, STEPS, ROUNDS = 0.1, 3, 3
 Gradient = Callable[[NDArray[Any]], NDArray[Any]]

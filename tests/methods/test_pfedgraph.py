@@ -20,7 +20,8 @@ from coterie.engine.adapt import adapt
 from coterie.methods.pfedgraph import towards
 from tests.support.conformance_cases import cohorts
 from tests.support.groups import KIN, SAME, for_all, rows, two_groups
-from tests.support.star_runs import EXACT, D, N, facts, flat, kept, linear, trained
+from tests.support.quadratics import EXACT, D, N, facts, linear
+from tests.support.star_runs import flat, kept, trained
 
 
 def received(simulator: Simulator) -> NDArray[np.float64]:

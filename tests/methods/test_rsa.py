@@ -17,7 +17,8 @@ from coterie import Federation
 from coterie.core.vector import Vector
 from coterie.methods.rsa import sign
 from coterie.methods.star import Cohort
-from tests.support.star_runs import EXACT, D, N, facts, flat, kept, linear, trained
+from tests.support.quadratics import EXACT, D, N, facts, linear
+from tests.support.star_runs import flat, kept, trained
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 import coterie
 from coterie import Federation
 from coterie.core.vector import Vector
-from tests.support.star_runs import EXACT, N, facts, flat, kept, linear, memories, trained
+from tests.support.quadratics import EXACT, N, facts, linear
+from tests.support.star_runs import flat, kept, memories, trained
 
 
 def softmax_gradient(

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 import coterie
 from coterie import InvalidInput
 from coterie.core.options import traced_dataclass
+from tests.support.quadratics import EXACT, facts, linear
 from tests.support.room import Room, assert_same, make_plan
-from tests.support.star_runs import EXACT, facts, flat, linear, trained
+from tests.support.star_runs import flat, trained
 
 LR, STEPS, ROUNDS, RATE = 0.1, 2, 4, 0.3
 

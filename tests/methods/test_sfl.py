@@ -15,7 +15,8 @@ from coterie import Federation, Graph, InvalidInput, Simulator, Training
 from coterie.engine.adapt import adapt
 from tests.support.conformance_cases import cohorts, uneven_graph
 from tests.support.groups import SAME, rows, two_groups
-from tests.support.star_runs import EXACT, D, N, facts, flat, linear
+from tests.support.quadratics import EXACT, D, N, facts, linear
+from tests.support.star_runs import flat
 
 
 def trained(

@@ -7,9 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,65 +15,56 @@ from coterie import InvalidInput
 from coterie.core.files import locked
 from coterie.runs import inputs
 from coterie.runs.cluster.address import Scheduler
-from coterie.runs.experiment import Experiment
 from coterie.runs.reproduce.carry_out import Wish, carry_out
-from coterie.runs.tuning.batch import TrialBatch
 from coterie.runs.tuning.folder import PlannedTuning, tune_into
 from coterie.runs.tuning.workshop import Workshop
 from tests.conftest import Cli
 from tests.runs.test_cluster import children, until
 from tests.runs.test_reproduce import tiny
-from tests.runs.test_tune_folder import EXPERIMENT, trials_in, tuned, values
 from tests.support.dask_lab import lab
+from tests.support.tunings import (
+    EXPERIMENT,
+    TWO,
+    cut_short,
+    experiment,
+    longer,
+    trials_in,
+    tuned,
+    values,
+)
 from tests.test_grid import alive, linux, quiet
 
 pytest.importorskip("distributed")
-TWO = EXPERIMENT + '[[methods]]\nname = "fedavg"\nlocal_steps = 2\n'
 METHODS = ("local", "fedavg")
-
-
-def experiment(text: str = TWO) -> Experiment:
-    return Experiment.from_config(tomllib.loads(text))
 
 
 def own(folder: Path, method: str) -> Path:
     return folder / "studies" / method / "study.db"
 
 
-def cut_short(made: Experiment, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tuning that dies in the second batch of its first method."""
-    real, batches = TrialBatch.run, []
-
-    def dying(batch: TrialBatch) -> Any:
-        batches.append(batch)
-        if len(batches) == 2:
-            raise SystemExit("killed")
-        return real(batch)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(TrialBatch, "run", dying)
-        with pytest.raises(SystemExit):
-            tune_into(made, folder, say=quiet)
-
-
-def test_workers_tune_as_one_process_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made, whole = experiment(), tmp_path / "whole"
+@pytest.mark.parametrize("name", ["cut", pytest.param("fresh", marks=pytest.mark.slow)])
+def test_workers_tune_as_one_process_does(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cut short, they go on with the first method and begin the second."""
+    made, whole, folder = experiment(TWO), tmp_path / "whole", tmp_path / name
     tune_into(made, whole, say=quiet)
-    cut_short(made, tmp_path / "cut", monkeypatch)
+    if name == "cut":
+        cut_short(made, folder, monkeypatch)
     with lab(tmp_path / "lab") as cluster:
-        for name in ("fresh", "cut"):
-            folder = tmp_path / name
-            tune_into(made, folder, say=quiet, cluster=Scheduler(cluster.address))
-            assert values(folder) == values(whole)
-            assert tuned(folder) == tuned(whole)
-            for method in METHODS:
-                with sqlite3.connect(own(folder, method)) as study:
-                    assert study.execute("PRAGMA journal_mode").fetchone() == ("delete",)
-            assert not list(folder.rglob(".cluster-*"))
-    assert not (tmp_path / "fresh" / "study.db").exists()
-    assert trials_in(own(tmp_path / "cut", "local")) == {"COMPLETE": 6, "FAIL": 2}
+        tune_into(made, folder, say=quiet, cluster=Scheduler(cluster.address))
+    assert values(folder) == values(whole)
+    assert tuned(folder) == tuned(whole)
+    for method in METHODS:
+        with sqlite3.connect(own(folder, method)) as study:
+            assert study.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+    assert not list(folder.rglob(".cluster-*"))
+    if name == "cut":
+        assert trials_in(own(folder, "local")) == {"COMPLETE": 6, "FAIL": 2}
+    else:
+        assert not (folder / "study.db").exists()
     # Nothing is left to do: nobody is asked, not even a scheduler that is gone.
-    tune_into(made, tmp_path / "fresh", say=quiet, cluster=Scheduler("tcp://127.0.0.1:1"))
+    tune_into(made, folder, say=quiet, cluster=Scheduler("tcp://127.0.0.1:1"))
 
 
 def test_what_a_cluster_began_goes_on_without_it(
@@ -144,7 +133,7 @@ def test_a_papers_table_is_run_by_workers(tmp_path: Path) -> None:
     assert found[0] == found[1]
 
 
-LONG = 'name = "e"' + TWO.replace("rounds = 4", "rounds = 200").replace("= 48", f"= {12 * 200 * 2}")
+LONG = 'name = "e"' + longer(TWO, 200)
 
 
 @linux

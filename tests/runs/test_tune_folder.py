@@ -2,54 +2,27 @@
 
 from __future__ import annotations
 
-import csv
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
-import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from coterie.runs.experiment import Experiment
 from tests.conftest import Cli
-
-EXPERIMENT = """
-seeds = [0, 1]
-[data]
-name = "digits"
-clients = 3
-validation = 0.3
-[training]
-rounds = 4
-eval_every = 2
-batch_size = 4
-keep = "best"
-[tune]
-width = 2
-prune = false
-steps = 48
-[[methods]]
-name = "local"
-local_steps = 2
-"""
-
-
-def rows(folder: Path) -> list[dict[str, str]]:
-    with (folder / "trials.csv").open(newline="") as f:
-        return list(csv.DictReader(f))
-
-
-def values(folder: Path) -> list[dict[str, str]]:
-    """The trials, but for the time they took."""
-    return [{k: v for k, v in row.items() if k != "seconds"} for row in rows(folder)]
-
-
-def tuned(folder: Path) -> dict[str, Any]:
-    return tomllib.loads((folder / "tuned.toml").read_text())
+from tests.support.tunings import (
+    EXPERIMENT,
+    TWO,
+    cut_short,
+    experiment,
+    longer,
+    rows,
+    trials_in,
+    tuned,
+    values,
+)
 
 
 def test_tune_writes_an_experiment_that_can_be_compared(cli: Cli, tmp_path: Path) -> None:
@@ -125,37 +98,14 @@ def test_without_optuna_one_sentence_says_what_to_install(
     assert "pip install 'coterie[tune]'" in " ".join(err.split())
 
 
-def trials_in(database: Path) -> dict[str, int]:
-    """How many trials of each state the studies hold."""
-    try:
-        with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as connection:
-            query = "SELECT state, COUNT(*) FROM trials GROUP BY state"
-            return dict(connection.execute(query).fetchall())
-    except sqlite3.OperationalError:
-        return {}
-
-
 def test_trials_that_were_under_way_are_made_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As after a kill: the study holds trials that are running, and nobody runs them."""
-    from coterie.runs.tuning.batch import TrialBatch
     from coterie.runs.tuning.folder import tune_into
 
-    made = Experiment.from_config(tomllib.loads(EXPERIMENT))
+    made = experiment(EXPERIMENT)
     tune_into(made, tmp_path / "whole")
-    real, batches = TrialBatch.run, []
-
-    def dying(batch: TrialBatch) -> Any:
-        batches.append(batch)
-        if len(batches) == 2:
-            raise SystemExit("killed")
-        return real(batch)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(TrialBatch, "run", dying)
-        with pytest.raises(SystemExit):
-            tune_into(made, tmp_path / "cut")
+    cut_short(made, tmp_path / "cut", monkeypatch)
     left = trials_in(tmp_path / "cut" / "study.db")
     assert (left["COMPLETE"], left["RUNNING"]) == (2, 2)
     tune_into(made, tmp_path / "cut")
@@ -170,8 +120,7 @@ def test_killed_it_is_taken_up_without_losing_or_repeating_a_trial(
     jobs: int, tmp_path: Path
 ) -> None:
     """Killed while a batch is under way, after another has ended."""
-    text = EXPERIMENT.replace("rounds = 4", "rounds = 60").replace("= 48", f"= {12 * 60 * 2}")
-    text += '[[methods]]\nname = "fedavg"\nlocal_steps = 2\n' if jobs > 1 else ""
+    text = longer(TWO if jobs > 1 else EXPERIMENT, 60)
     (tmp_path / "e.toml").write_text(text)
     command = [sys.executable, "-m", "coterie", "tune", "e.toml", "--jobs", str(jobs), "-o"]
 

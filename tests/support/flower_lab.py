@@ -1,4 +1,4 @@
-"""A federation of three over Flower, as processes of their own on this machine."""
+"""A federation of three (or two) over Flower, as processes of their own on this machine."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def make_plan(
     )
     return Plan(
         name or method,
-        NAMES,
+        NAMES[: fed.clients],
         Problem.of(fed),
         get_model("mlr"),
         Training.from_config(training),
@@ -130,10 +130,11 @@ def descendants(pid: int) -> dict[int, str]:
 
 
 class Lab:
-    """A federation of three on this machine."""
+    """A federation on this machine."""
 
     def __init__(self, folder: Path, fed: Federation, *plans: Plan) -> None:
         self.folder, self.fed, self.plans = folder, fed, plans
+        self.names = NAMES[: fed.clients]
         self.port, self.processes = free_port(), dict[str, subprocess.Popen[bytes]]()
         cache = Path(tempfile.gettempdir()) / f"coterie-tests-{getpass.getuser()}-deploy"
         self.env = {**os.environ, "XDG_CACHE_HOME": str(cache), "JAX_PLATFORMS": "cpu"}
@@ -141,7 +142,7 @@ class Lab:
         keys.issue(folder / "keys", "hub", role="hub")
         for plan in plans:
             (folder / f"{plan.name}.toml").write_text(plan.to_toml())
-        for k, name in enumerate(NAMES):
+        for k, name in enumerate(self.names):
             keys.issue(folder / "keys", name)
             (folder / name).mkdir()
             save_own(fed, k, folder / name / "data.npz")
@@ -186,7 +187,7 @@ class Lab:
         )
 
     def join(self, *names: str, plans: tuple[Plan, ...] = ()) -> None:
-        for name in names or NAMES:
+        for name in names or self.names:
             self.start(
                 name,
                 "client",
@@ -264,7 +265,7 @@ class Lab:
         )
         list(drive(simulator))
         tolerance = 1e-5 if plan.training.precision == "float32" else 1e-10
-        for k in range(len(NAMES)):
+        for k in range(self.fed.clients):
             mine, client = simulator.models(k), self.client(plan, k)
             assert client.kept.finished
             for view, model in client.models().items():

@@ -10,25 +10,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-import coterie
 from coterie import Federation, Method, Simulator, Training
-
-N, D = 4, 3
-EXACT: dict[str, Any] = {"sampling": "full", "precision": "float64"}
-
-
-def linear() -> Federation:
-    """Clients with unequal curvatures b_k and far from each other: f_k(x) = (b_k/2)‖x − ŵ_k‖² +
-    const.
-    """
-    return coterie.load(
-        "linear", clients=N, samples=6, dimension=D, scale=0.5, scale_last=2.0, spread=1.0
-    )
-
-
-def facts(federation: Federation) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """b_k and ŵ_k."""
-    return federation.facts["b"][:, None], federation.facts["least_squares"]
 
 
 def trained(

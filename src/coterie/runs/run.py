@@ -93,11 +93,17 @@ def start(
     """Run an experiment with one method into a new folder."""
     experiment.refuse_several()
     with own_folder(folder, resumed=False) as place:
-        return _start(experiment, place, force=force, progress=progress, say=say)
+        return _start(experiment, place, folder, force=force, progress=progress, say=say)
 
 
 def _start(
-    experiment: Experiment, folder: Path, *, force: bool, progress: Progress | None, say: Say
+    experiment: Experiment,
+    folder: Path,
+    run: Path,
+    *,
+    force: bool,
+    progress: Progress | None,
+    say: Say,
 ) -> Finished:
     simulator = simulator_of(experiment, folder)  # refuses before anything is written
     if force and (folder / "config.toml").is_file():
@@ -110,7 +116,9 @@ def _start(
         write_json(folder / "environment.json", environment(simulator))
         if experiment.attack is not None:
             write_json(folder / "malicious.json", simulator.members[simulator.malicious].tolist())
-        return _carry_on(experiment, folder, simulator, restore=False, progress=progress, say=say)
+        return _carry_on(
+            experiment, folder, simulator, run, restore=False, progress=progress, say=say
+        )
 
 
 def discard(folder: Path) -> None:
@@ -193,10 +201,10 @@ def resume(folder: Path, *, progress: Progress | None = None, say: Say = print) 
     undisturbed run.
     """
     with own_folder(folder, resumed=True) as place:
-        return _resume(place, progress=progress, say=say)
+        return _resume(place, folder, progress=progress, say=say)
 
 
-def _resume(folder: Path, *, progress: Progress | None, say: Say) -> Finished:
+def _resume(folder: Path, run: Path, *, progress: Progress | None, say: Say) -> Finished:
     experiment = read_experiment(folder)
     inputs.refuse_changed(folder, experiment, "start a new run")
     with locked(folder):
@@ -207,7 +215,9 @@ def _resume(folder: Path, *, progress: Progress | None, say: Say) -> Finished:
                 f"the run began with {changed}: it goes on, but its last bits may differ from an"
                 " undisturbed run."
             )
-        return _carry_on(experiment, folder, simulator, restore=True, progress=progress, say=say)
+        return _carry_on(
+            experiment, folder, simulator, run, restore=True, progress=progress, say=say
+        )
 
 
 def _status(folder: Path) -> dict[str, Any]:
@@ -269,11 +279,13 @@ def _carry_on(
     experiment: Experiment,
     folder: Path,
     simulator: Simulator,
+    run: Path,
     *,
     restore: bool,
     progress: Progress | None,
     say: Say,
 ) -> Finished:
+    """`folder` is what this process writes, `run` the run's own folder, which users know."""
     checkpoints = _checkpoints(folder, experiment)
     keeper = checkpoints.keeper
     found = restore and checkpoints.restore(simulator, say)
@@ -299,7 +311,7 @@ def _carry_on(
         checkpoints.write(simulator)
         last, saved = time.perf_counter(), simulator.t
 
-    remedy = f"go on with: coterie resume {folder}, with as many processes as you like."
+    remedy = f"go on with: coterie resume {run}, with as many processes as you like."
     with Compilations() as compilations, stop_requests() as stop_asked, crew.watching(remedy):
 
         def watch(sim: Simulator, snapshot: Any) -> None:
@@ -307,7 +319,7 @@ def _carry_on(
                 progress(sim, snapshot)
             if snapshot is None and sim.t % sim.training.eval_every and stop_asked():
                 save()
-                _interrupted(folder, sim)
+                _interrupted(run, sim)
 
         try:
             for snapshot in drive(simulator, watch, keeper):
@@ -321,7 +333,7 @@ def _carry_on(
                 if crew.agreed(due) or stop or over():
                     save()
                 if stop and not over():
-                    _interrupted(folder, simulator)
+                    _interrupted(run, simulator)
         except Diverged as error:
             records.write(simulator.t)
             _join(records)
@@ -355,8 +367,8 @@ def _join(records: Records) -> None:
         records.join()
 
 
-def _interrupted(folder: Path, simulator: Simulator) -> None:
+def _interrupted(run: Path, simulator: Simulator) -> None:
     raise Interrupted(
         f"stopped after round {simulator.t} of {simulator.training.rounds}; go on with: coterie"
-        f" resume {folder}"
+        f" resume {run}"
     )
