@@ -20,6 +20,7 @@ from coterie.cli import (
     look,
     models,
     peer,
+    report,
     reproduce,
     running,
     train,
@@ -49,6 +50,8 @@ app.command()(running.resume)
 app.command()(running.launch)
 app.command()(train.compare)
 app.command()(train.attack)
+app.command()(report.report)
+app.command()(report.plot)
 app.command()(tune.tune)
 app.command()(reproduce.reproduce)
 app.command()(check.check)

@@ -69,7 +69,8 @@ def _compare(
     from coterie.report.sites import sites_sheet
     from coterie.report.tables import comparison_table
     from coterie.runs.answer import Wishes, answer_into
-    from coterie.runs.compare import Doing, check_wishes, train_all, write_report
+    from coterie.runs.compare import Doing, check_wishes, train_all
+    from coterie.runs.reporting import write_report
 
     paid = [parse_bytes(text) for text in budgets or []]
     targets = scores or []

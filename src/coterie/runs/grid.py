@@ -208,6 +208,17 @@ def run_all(
     return outcomes
 
 
+def ended_outcomes(plan: Sequence[Planned]) -> list[Outcome]:
+    """The outcomes of runs that have all ended; nothing is run."""
+    for planned in plan:
+        if not planned.ended:
+            raise InvalidInput(
+                f"the run {str(planned.folder)!r} has not ended; repeat the command that began it."
+            )
+        planned.renew(force=False)
+    return [planned.outcome() for planned in plan]
+
+
 class Workers(Waiting):
     """Processes that work through a plan.
 
