@@ -129,7 +129,7 @@ def curves(comparison: Comparison, wanted: Wanted, _: Mapping[str, Graph]) -> An
             axes.axhline(end, **{**style, "linestyle": ":"}, label=f"{entry.label} (0 bytes, end)")
             ends.append(np.array([end]))
             continue
-        keep = slice(None) if wanted.over == "rounds" else slice(1, None)
+        keep = x >= 0 if wanted.over == "rounds" else x > 0  # who has sent nothing yet is nowhere
         axes.plot(x[keep], mean[keep], **style, label=entry.label, linewidth=1.5)
         ends += [(mean - std)[1:], (mean + std)[1:]] if len(mean) > 1 else [mean]
         if len(scores) > 1:

@@ -74,7 +74,7 @@ const coterie = {};
         const std = curve.std ? curve.std[j] : 0;
         const row = { method, x: value, y: curve.mean[j], low: curve.mean[j] - std, high: curve.mean[j] + std,
           round: curve.rounds[j], bytes: c.bytes(curve.bytes[j]), gradients: curve.gradients[j],
-          told: number(curve.mean[j]) + (curve.std ? ` ± ${number(std)}` : "") };
+          told: number(curve.mean[j]) + (curve.std ? ` ± ${curve.mean[j] >= 1 ? std.toFixed(2) : number(std)}` : "") };
         rows.push(row);
         if (j >= 0.15 * (x.length - 1)) all.push(row);
       });
