@@ -25,6 +25,7 @@ from coterie.cli import (
     running,
     train,
     tune,
+    watch,
 )
 from coterie.cli.console import err, say
 from coterie.cli.notices import print_notices
@@ -52,6 +53,8 @@ app.command()(train.compare)
 app.command()(train.attack)
 app.command()(report.report)
 app.command()(report.plot)
+app.command()(watch.watch)
+app.command()(watch.ui)
 app.command()(tune.tune)
 app.command()(reproduce.reproduce)
 app.command()(check.check)

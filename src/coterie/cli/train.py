@@ -18,6 +18,7 @@ from coterie.cli.console import (
     Insecure,
     Jobs,
     Set,
+    Track,
     cluster_of,
     load_plugins,
     out,
@@ -177,6 +178,7 @@ def compare(
     cluster_keys: ClusterKeys = None,
     insecure: Insecure = False,
     drop_models: DropModels = False,
+    track: Track = None,
     force: Force = False,
 ) -> None:
     """Compare methods on the same clients, splits, cohorts, batches and seeds; Local with equal
@@ -256,6 +258,7 @@ def attack(
     cluster_keys: ClusterKeys = None,
     insecure: Insecure = False,
     drop_models: DropModels = False,
+    track: Track = None,
     force: Force = False,
 ) -> None:
     """Methods under attack: every method × attack × share of malicious clients × seed, in one

@@ -7,7 +7,7 @@ from typing import Any
 
 from coterie.report import parts
 from coterie.report.attacked import Cell, Grid, brackets, cell_text, heads, judged, lines
-from coterie.report.drawn import plain
+from coterie.report.drawn import on_one_line, plain
 
 
 def attack_page(grid: Grid, config: str = "") -> str:
@@ -41,8 +41,8 @@ def attacks_drawn(grid: Grid) -> dict[str, Any]:
     alone = {label for label in grid.labels if _unharmed(grid, label)}
     return {
         "metric": {
-            "title": metric.title,
-            "label": f"honest clients' {judged(grid).removeprefix('test ')}",
+            "title": on_one_line(metric.title),
+            "label": on_one_line(f"honest clients' {judged(grid).removeprefix('test ')}"),
             "higher": metric.higher,
             "percent": metric.percent,
         },

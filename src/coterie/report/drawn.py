@@ -47,6 +47,15 @@ def plain(values: Any, digits: int = 3) -> Any:
     return round(v, digits) if abs(v) >= 1 else float(f"{v:.{digits + 1}g}")
 
 
+def on_one_line(text: str) -> str:
+    """A title of an axis: Vega makes expressions of them, which end with a line.
+
+    >>> on_one_line("a" + chr(0x2028) + "b")
+    'a b'
+    """
+    return " ".join(text.split())
+
+
 def thinned(count: int, most: int) -> Array:
     """Which of `count` places are kept, the first and the last among them."""
     return np.unique(np.linspace(0, count - 1, min(count, max(2, most))).round().astype(int))
@@ -71,6 +80,7 @@ def drawn(comparison: Comparison, graphs: Mapping[str, Graph] | None = None) -> 
     metric, federation = comparison.metric, comparison.federation
     chosen = _clients(comparison)
     better = "" if metric.higher else ", smaller is better"
+    title = on_one_line(metric.title)
     learnt = {
         e.label: found.graph
         for e in comparison.entries
@@ -78,8 +88,8 @@ def drawn(comparison: Comparison, graphs: Mapping[str, Graph] | None = None) -> 
     }
     return {
         "metric": {
-            "title": metric.title,
-            "label": f"test {metric.title}{' (%)' if metric.percent else ''}{better}",
+            "title": title,
+            "label": f"test {title}{' (%)' if metric.percent else ''}{better}",
             "gain": f"gain over Local{' (points)' if metric.percent else ''}",
             "higher": metric.higher,
         },

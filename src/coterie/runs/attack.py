@@ -29,6 +29,7 @@ from coterie.runs.compare import slugs, with_locals
 from coterie.runs.experiment import Experiment
 from coterie.runs.grid import Begin, Planned, ended_outcomes, run_all
 from coterie.runs.reporting import write_attack_report
+from coterie.runs.watching.live import planned
 
 ATTACKED = ("same-value", "sign-flip", "gaussian", "random-labels")
 FRACTIONS = (0.0, 0.1, 0.2, 0.5, 0.8)
@@ -182,20 +183,21 @@ def attack_into(
     repeated, or repeated with more attacks or fractions. Without `keep_models`, a run's models are
     deleted once it has ended.
     """
-    planned = assault(experiment, attacks, fractions, folder)
+    made = assault(experiment, attacks, fractions, folder)
     if warning := warn_without_test(experiment.federation()):
         say(warning)
     make_folder(folder, force=force or (folder / "config.toml").is_file())
     write_text(folder / "config.toml", experiment.to_toml())
-    outcomes = run_all(
-        planned.plan,
-        jobs=jobs,
-        cluster=cluster,
-        keep_models=keep_models,
-        begin=begin,
-        say=lambda sentence: None,
-        force=force,
-    )
-    grid = planned.found(outcomes)
-    write_attack_report(grid, experiment, folder, planned.recipe())
+    with planned(folder, [run.folder for run in made.plan]):
+        outcomes = run_all(
+            made.plan,
+            jobs=jobs,
+            cluster=cluster,
+            keep_models=keep_models,
+            begin=begin,
+            say=lambda sentence: None,
+            force=force,
+        )
+    grid = made.found(outcomes)
+    write_attack_report(grid, experiment, folder, made.recipe())
     return grid

@@ -42,6 +42,7 @@ from coterie.runs.experiment import PROTOCOLS, Experiment
 from coterie.runs.grid import Begin, Planned, ended_outcomes, run_all
 from coterie.runs.labels import distinct, graph_text, label_of, local_label
 from coterie.runs.reporting import write_report
+from coterie.runs.watching.live import planned
 
 
 def with_locals(
@@ -351,15 +352,16 @@ def train_all(
     again = config.is_file() and config.read_text(encoding="utf-8") == experiment.to_toml()
     make_folder(folder, force=doing.force or again or alone is not None)
     write_text(config, experiment.to_toml())
-    outcomes = run_all(
-        paired.plan,
-        jobs=doing.jobs,
-        cluster=doing.cluster,
-        keep_models=doing.keep_models,
-        begin=doing.begin,
-        say=doing.say,
-        force=doing.force,
-    )
+    with planned(folder, [run.folder for run in paired.plan]):
+        outcomes = run_all(
+            paired.plan,
+            jobs=doing.jobs,
+            cluster=doing.cluster,
+            keep_models=doing.keep_models,
+            begin=doing.begin,
+            say=doing.say,
+            force=doing.force,
+        )
     return paired.compared(outcomes)
 
 

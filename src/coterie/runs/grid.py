@@ -28,7 +28,7 @@ from coterie.engine.progress import remark
 from coterie.engine.simulate import Progress, Simulator, Snapshot
 from coterie.report.outcome import Outcome
 from coterie.report.units import bytes_text
-from coterie.runs import inputs
+from coterie.runs import inputs, tracking
 from coterie.runs import run as runs
 from coterie.runs.cluster.address import Scheduler
 from coterie.runs.experiment import Experiment
@@ -78,7 +78,8 @@ class Planned:
 
     def order(self) -> dict[str, Any]:
         """What a process is told to do."""
-        return {"config": self.single.to_toml(), "folder": str(self.folder)}
+        told = {"track": track} if (track := tracking.wanted()) else {}
+        return {"config": self.single.to_toml(), "folder": str(self.folder), **told}
 
     def run(self, progress: Progress | None, say: runs.Say) -> None:
         """Run it, go on with it, or leave it if it has ended. One that diverges has ended too."""

@@ -29,6 +29,8 @@ from coterie.runs.environment import changed_since, environment
 from coterie.runs.experiment import Experiment
 from coterie.runs.records import ROWS, TABLES, Records, write_rows
 from coterie.runs.together import own_folder
+from coterie.runs.tracking.base import KEPT, following
+from coterie.runs.watching.live import LIVE, Live, metric_told
 
 SECONDS_BETWEEN_CHECKPOINTS = 10.0
 SHOWN = 40
@@ -116,7 +118,7 @@ def _start(
 def discard(folder: Path) -> None:
     """Delete what a run wrote, but for its folder."""
     with locked(folder):
-        for name in ("checkpoints", "parts"):
+        for name in ("checkpoints", "parts", "tensorboard", "wandb"):
             shutil.rmtree(folder / name, ignore_errors=True)
         tables = (f"{t}.parquet" for t in TABLES)
         for name in (
@@ -126,6 +128,8 @@ def discard(folder: Path) -> None:
             ROWS,
             *outlines.FILES,
             outlines.LEARNT,
+            KEPT,
+            LIVE,
             *tables,
         ):
             (folder / name).unlink(missing_ok=True)
@@ -274,6 +278,29 @@ def _carry_on(
     progress: Progress | None,
     say: Say,
 ) -> Finished:
+    """To the end; who is told how far it is: whoever began it, `coterie watch`, and trackers."""
+    live = Live(folder, simulator)
+    try:
+        with following(folder) as trackers:
+            listeners: list[Progress] = [live, *trackers, *([progress] if progress else [])]
+
+            def tell(sim: Simulator, snapshot: Any) -> None:
+                for listen in listeners:
+                    listen(sim, snapshot)
+
+            return _carry_out(experiment, folder, simulator, restore, tell, say)
+    finally:
+        live.end()
+
+
+def _carry_out(
+    experiment: Experiment,
+    folder: Path,
+    simulator: Simulator,
+    restore: bool,
+    progress: Progress,
+    say: Say,
+) -> Finished:
     checkpoints = _checkpoints(folder, experiment)
     keeper = checkpoints.keeper
     found = restore and checkpoints.restore(simulator, say)
@@ -303,8 +330,7 @@ def _carry_on(
     with Compilations() as compilations, stop_requests() as stop_asked, crew.watching(remedy):
 
         def watch(sim: Simulator, snapshot: Any) -> None:
-            if progress:
-                progress(sim, snapshot)
+            progress(sim, snapshot)
             if snapshot is None and sim.t % sim.training.eval_every and stop_asked():
                 save()
                 _interrupted(folder, sim)
@@ -327,7 +353,12 @@ def _carry_on(
             _join(records)
             write_json(
                 folder / "status.json",
-                {"finished": False, "diverged": str(error), "round": error.round},
+                {
+                    "finished": False,
+                    "diverged": str(error),
+                    "round": error.round,
+                    "metric": metric_told(simulator),
+                },
             )
             raise
     ended = simulator.t
@@ -344,7 +375,8 @@ def _carry_on(
             " not sent."
         )
     kept = {"kept": simulator.t} if keeper.keeps else {}
-    write_json(folder / "status.json", {"finished": True, "rounds": ended, **kept})
+    told = {"metric": metric_told(simulator)}
+    write_json(folder / "status.json", {"finished": True, "rounds": ended, **kept, **told})
     shutil.rmtree(folder / "parts", ignore_errors=True)
     (folder / "store.scratch").unlink(missing_ok=True)
     return Finished(folder, simulator, time.perf_counter() - begun, compilations.seconds)
