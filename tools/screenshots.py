@@ -1,6 +1,7 @@
-"""Pictures of the report for the documentation, from a finished `coterie demo`.
+"""Pictures of the report for the documentation, from a finished `coterie demo`, and of `coterie ui`
+over a folder in which something trains.
 
-    python tools/screenshots.py coterie-demo/report.html docs/images
+    python tools/screenshots.py coterie-demo/report.html docs/images [runs]
 
 Needs Playwright, Chromium and Pillow (which matplotlib brings).
 """
@@ -16,6 +17,8 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
+from coterie.runs.watching.server import serve
+
 VIEWS = {
     "report-light": ("light", 1200, 1000, "#figures"),
     "report-dark": ("dark", 1200, 1000, "#figure-gains"),
@@ -29,7 +32,7 @@ def taken(page: Page, file: Path) -> None:
     print(file, file.stat().st_size)
 
 
-def main(report: Path, folder: Path) -> None:
+def main(report: Path, folder: Path, runs: Path | None = None) -> None:
     flags = ["--no-sandbox"] if os.geteuid() == 0 else []
     with sync_playwright() as started:
         browser = started.chromium.launch(executable_path=shutil.which("chromium"), args=flags)
@@ -44,8 +47,16 @@ def main(report: Path, folder: Path) -> None:
                 page.mouse.move(box["x"] + 0.6 * width, box["y"] + 150)
             page.wait_for_timeout(300)
             taken(page, folder / f"{name}.png")
+        if runs is not None:
+            with serve(runs) as server:
+                size = {"width": 1200, "height": 900}
+                page = browser.new_context(viewport=size).new_page()
+                page.goto(server.url)
+                page.wait_for_selector(".chart svg")
+                page.wait_for_timeout(1000)
+                taken(page, folder / "ui.png")
         browser.close()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(*map(Path, sys.argv[1:]))

@@ -187,6 +187,10 @@ def test_what_is_refused(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     code, _, err = cli("run", "experiment.toml", "-o", "x", "--track", "tensorbord")
     assert code == 2
     assert "tensorboard" in err
+    monkeypatch.setattr("coterie.runs.tracking.base._sink", lambda name: Recorder)
+    with pytest.raises(InvalidInput, match=r"'onlin'.*online"):
+        tracking.use(["wandb=onlin"])
+    monkeypatch.undo()
     monkeypatch.setitem(sys.modules, "coterie.runs.tracking.to_mlflow", None)
     with pytest.raises(InvalidInput, match=r"pip install 'coterie\[track\]'"):
         tracking.use(["mlflow"])

@@ -23,6 +23,8 @@ TRACKERS = {
     "wandb": "Weights & Biases: files in the run's folder (offline), or =online",
 }
 """By name: where it goes."""
+MODES = {"wandb": ("offline", "online")}
+"""Where WHERE is one of a few words."""
 KEPT = "track.json"
 
 
@@ -176,7 +178,10 @@ _wanted: list[str] = []
 def use(specs: Sequence[str]) -> None:
     """From now on, every run that is written to a folder is told to these: NAME or NAME=WHERE."""
     for spec in specs:
-        _sink(spec.partition("=")[0])
+        name, _, where = spec.partition("=")
+        _sink(name)
+        if where and where not in MODES.get(name, (where,)):
+            raise unknown(f"the place for {name}", where, MODES[name])
     _wanted[:] = list(dict.fromkeys(specs))
 
 
