@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from coterie.models.torch.loader import LoaderClient
     from coterie.runs.answer import answer
     from coterie.runs.compare import compare
+    from coterie.runs.tracking import tracker
     from coterie.runs.tuning.tune import tune
 
 __version__ = "0.1.0"
@@ -80,6 +81,7 @@ _WHERE = {
     ),
     "coterie.runs.answer": "answer",
     "coterie.runs.compare": "compare",
+    "coterie.runs.tracking": "tracker",
     "coterie.runs.tuning.tune": "tune",
     "coterie.coupling": "graph",
     "coterie.coupling.graph": "Graph",
@@ -220,5 +222,6 @@ __all__ = [
     "simulate",
     "simulate_many",
     "torch_model",
+    "tracker",
     "tune",
 ]

@@ -17,6 +17,7 @@ from coterie.report.attacked import attack_markdown, cell_text
 from coterie.report.fairness import Fairness, correlation, entropy, jain
 from coterie.runs.attack import Cell, attack_into
 from coterie.runs.experiment import Experiment
+from coterie.runs.remake import gather
 
 CONFIG = {
     "name": "small",
@@ -50,7 +51,9 @@ def test_the_grid_is_complete_resumable_and_paired(tmp_path: Path) -> None:
     # Local is the same run, looked at without the malicious clients.
     local = grid.cells["Local", "sign-flip", 0.4]
     assert local == grid.cells["Local", "label-flip", 0.4]
-    assert (tmp_path / "g" / "report.html").read_text().startswith("<!doctype html>")
+    page = (tmp_path / "g" / "report.html").read_text()
+    assert page.startswith("<!doctype html>")
+    assert gather([tmp_path / "g"]).html() == page, "a report is made of its runs alone"
     runs = sorted((tmp_path / "g" / "runs").rglob("status.json"))
     assert len(runs) == 14
     stamps = [p.stat().st_mtime_ns for p in runs]

@@ -77,10 +77,12 @@ def test_compare_writes_a_table_and_a_page_and_can_be_repeated(cli: Cli, tmp_pat
     for text in ("Local", "FedU", "FedAvg", "majority class", "gain over Local"):
         assert text in out
     page = (tmp_path / "there" / "report.html").read_text()
-    assert page.count("<svg") == 5
+    assert page.count("<figure") == 9
     assert not re.search(r"""(src|href)=["']https?:""", page), (
         "the page must not load anything from elsewhere"
     )
+    assert cli("report", "there", "-o", "again.html")[0] == 0
+    assert (tmp_path / "again.html").read_text() == page, "a report is made of its runs alone"
     before = {
         p: p.stat().st_mtime_ns for p in (tmp_path / "there" / "runs").rglob("rounds.parquet")
     }

@@ -54,6 +54,9 @@ def test_from_somebodys_own_table_to_an_answer_in_words(
     assert re.search(r"like these would gain cannot be answered: 4 clients are too few", words), out
     assert re.search(r"helped: \d of 4 clients.*FedU costs each client [\d.]+ k?B", words), out
     assert ("majority class" in out) == (kind == "classification")
+    page = (tmp_path / "runs/readings-compare/report.html").read_text()
+    assert cli("report", "runs/readings-compare", "-o", "again.html")[0] == 0
+    assert (tmp_path / "again.html").read_text() == page, "a report is made of its runs alone"
 
 
 @pytest.mark.parametrize(

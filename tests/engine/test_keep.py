@@ -107,6 +107,7 @@ def test_a_folder_exports_and_reports_the_best_round(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     runs.start(noisy(), folder, say=quiet)
     status = json.loads((folder / "status.json").read_text())
+    assert status.pop("metric")["title"] == "accuracy"
     validated = {
         r["round"]: r["score"] for r in tables(folder)["rounds"] if r["split"] == "validation"
     }

@@ -10,12 +10,12 @@ import pytest
 import coterie
 from coterie import Federation, InvalidInput
 from coterie.core.sizes import parse_bytes
-from coterie.report import figures
 from coterie.report.budget import at_budget, spent, to_target
 from coterie.report.comparison import Comparison, Entry
 from coterie.report.measures import bytes_sheet, default_targets, fairness_sheet, sheets
 from coterie.report.outcome import Outcome
 from coterie.report.page import page
+from coterie.report.plots import Wanted, plot
 
 
 def outcome(
@@ -97,7 +97,9 @@ def test_figures_go_without_the_seeds_that_collapsed(ragged: Federation) -> None
     some = Comparison(
         "hand-made", ragged, [Entry("Local", local, local), Entry("FedU", [cut, whole], local)]
     )
-    assert all(text.startswith("<svg") for text in figures.over_rounds_and_bytes(some))
+    for over in ("rounds", "bytes", "gradients"):
+        (axes,) = plot(some, "curves", Wanted(over=over)).axes
+        assert len(axes.lines) == 2, over
     assert "collapsed at round" in page(some, "", sheets(some))
 
 
@@ -106,7 +108,8 @@ def test_the_page_has_both_tables_and_the_scatter(comparison: Comparison) -> Non
     assert "<h2>Fairness</h2>" in text
     assert "<h2>What a score costs</h2>" in text
     assert "varies between clients" in text
-    assert figures.accuracy_and_fairness(comparison).startswith("<svg")
+    (axes,) = plot(comparison, "fairness", Wanted()).axes
+    assert axes.get_xlabel() == "standard deviation between clients (points)"
     for sheet in sheets(comparison):
         assert sheet.markdown().count("\n| ") == len(sheet.lines) + 2
         assert sheet.rich().row_count == len(sheet.lines)

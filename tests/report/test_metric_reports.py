@@ -12,13 +12,14 @@ import coterie
 from coterie import Federation
 from coterie.core.metrics import ACCURACY, METRICS, Metric, register_metric
 from coterie.data.federation import Split
-from coterie.report import figures
-from coterie.report.attacked import Cell, Grid, attack_markdown, attack_page, cell_text
+from coterie.report.attack_page import attack_page
+from coterie.report.attacked import Cell, Grid, attack_markdown, cell_text
 from coterie.report.comparison import Comparison, Entry
 from coterie.report.imbalance import majority_scores
 from coterie.report.measures import default_targets, sheets
 from coterie.report.outcome import Outcome
 from coterie.report.page import page
+from coterie.report.plots import Wanted, plot, unit_and_label
 from coterie.report.tables import filled, markdown
 from coterie.runs.compare import compare
 
@@ -66,7 +67,7 @@ def test_smaller_errors_are_a_gain_and_shown_without_a_minus() -> None:
     answer = str(comparison.answer())
     assert "has the log-loss 0.5 (smaller is better) on test data, training alone 0.6" in answer
     assert "+0.1 against" in " ".join(comparison.verdict()) or "+0.1 " in answer
-    text = markdown(comparison) + page(comparison, "", sheets(comparison)).split("<svg")[0]
+    text = markdown(comparison) + page(comparison, "", sheets(comparison)).split("<script")[0]
     assert "smaller is better" in text
     assert "-0.6" not in text
     assert "-0.5" not in text
@@ -87,12 +88,15 @@ def test_figures_have_the_metrics_name_and_its_direction(name: str) -> None:
     metric = METRICS[name]
     sign = metric.sign
     comparison = two(metric, [sign * 0.6] * 3, [sign * 0.7] * 3, federation(HALVES))
-    unit, label = figures._unit(comparison)
+    unit, label = unit_and_label(comparison)
     assert unit == sign * metric.unit
     assert metric.title in label
     assert ("smaller is better" in label) != metric.higher
-    for svg in (*figures.over_rounds_and_bytes(comparison), figures.gain_over_local(comparison)):
-        assert svg.startswith("<svg")
+    (axes,) = plot(comparison, "curves", Wanted()).axes
+    assert axes.get_ylabel() == label
+    assert [line.get_ydata()[-1] for line in axes.lines] == pytest.approx(
+        [0.6 * metric.unit, 0.7 * metric.unit]
+    )
 
 
 def test_sites_without_a_value_are_left_out_for_all_and_named() -> None:
@@ -168,7 +172,7 @@ def test_attacks_by_errors() -> None:
     assert "mean test RMSE (smaller is better)" in text
     assert "the change (positive: better) against the same clients" in text
     assert "mean test accuracy in %," in attack_markdown(grid)
-    assert "<svg" in attack_page(dataclasses.replace(grid, metric=METRICS["rmse"]))
+    assert "(smaller is better)" in attack_page(dataclasses.replace(grid, metric=METRICS["rmse"]))
 
 
 def test_a_function_of_ones_own_decides(ragged: Federation) -> None:

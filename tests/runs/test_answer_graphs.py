@@ -16,6 +16,7 @@ from coterie.runs.answer import Wishes, answer_into
 from coterie.runs.compare import Doing
 from coterie.runs.experiment import Experiment
 from coterie.runs.presets import own_data, with_methods
+from coterie.runs.remake import gather
 
 FEW: dict[str, Any] = {"rounds": 12, "eval_every": 12}
 
@@ -119,7 +120,9 @@ def test_from_a_table_both_are_tuned(tmp_path: Path) -> None:
     said = json.loads((tmp_path / "out" / "answer.json").read_text())
     best = max(found.entries[1:], key=lambda e: e.validation or 0.0)
     assert (said["method"], said["graph"]) == (best.label, best.graph)
-    assert "FedU over learn: kin" in (tmp_path / "out" / "report.html").read_text()
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "FedU over learn: kin" in page
+    assert gather([tmp_path / "out"]).html() == page, "a report is made of its runs alone"
     trials = (tmp_path / "out" / "tuning" / "trials.md").read_text()
     assert "shared equally" in trials
     assert "## fedu-complete" in trials

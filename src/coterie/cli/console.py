@@ -99,6 +99,27 @@ Import = Annotated[
 ]
 
 
+def _track(specs: list[str] | None) -> list[str] | None:
+    """Refuses a tracker that is not there before anything is read."""
+    if specs or "coterie.runs.tracking" in sys.modules:
+        from coterie.runs import tracking
+
+        tracking.use(specs or ())
+    return specs
+
+
+Track = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--track",
+        help="Tell runs to tensorboard, mlflow or wandb while they train; NAME=WHERE for a folder,"
+        " a server, or wandb=online (repeat).",
+        show_default=False,
+        callback=_track,
+    ),
+]
+
+
 def load_plugins(files: Sequence[Path] | None) -> None:
     """What is installed, and the files of --import."""
     from coterie.core import plugins

@@ -20,10 +20,12 @@ from coterie.cli import (
     look,
     models,
     peer,
+    report,
     reproduce,
     running,
     train,
     tune,
+    watch,
 )
 from coterie.cli.console import err, say
 from coterie.cli.notices import print_notices
@@ -49,6 +51,10 @@ app.command()(running.resume)
 app.command()(running.launch)
 app.command()(train.compare)
 app.command()(train.attack)
+app.command()(report.report)
+app.command()(report.plot)
+app.command()(watch.watch)
+app.command()(watch.ui)
 app.command()(tune.tune)
 app.command()(reproduce.reproduce)
 app.command()(check.check)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from coterie.cli.console import DataDir, Force, Import, Set, load_plugins, out, say
+from coterie.cli.console import DataDir, Force, Import, Set, Track, load_plugins, out, say
 
 Out = Annotated[
     Path | None,
@@ -47,6 +47,7 @@ def run(
     settings: Set = None,
     imports: Import = None,
     force: Force = False,
+    track: Track = None,
     processes: Processes = 1,
     process: Process = 0,
     coordinator: Coordinator = HERE,
@@ -82,6 +83,7 @@ def resume(
         Path, typer.Argument(help="The folder of a run that was killed or interrupted.")
     ],
     imports: Import = None,
+    track: Track = None,
     processes: Processes = 1,
     process: Process = 0,
     coordinator: Coordinator = HERE,

@@ -18,6 +18,7 @@ from coterie.cli.console import (
     Insecure,
     Jobs,
     Set,
+    Track,
     cluster_of,
     load_plugins,
     out,
@@ -69,7 +70,8 @@ def _compare(
     from coterie.report.sites import sites_sheet
     from coterie.report.tables import comparison_table
     from coterie.runs.answer import Wishes, answer_into
-    from coterie.runs.compare import Doing, check_wishes, train_all, write_report
+    from coterie.runs.compare import Doing, check_wishes, train_all
+    from coterie.runs.reporting import write_report
 
     paid = [parse_bytes(text) for text in budgets or []]
     targets = scores or []
@@ -176,6 +178,7 @@ def compare(
     cluster_keys: ClusterKeys = None,
     insecure: Insecure = False,
     drop_models: DropModels = False,
+    track: Track = None,
     force: Force = False,
 ) -> None:
     """Compare methods on the same clients, splits, cohorts, batches and seeds; Local with equal
@@ -255,6 +258,7 @@ def attack(
     cluster_keys: ClusterKeys = None,
     insecure: Insecure = False,
     drop_models: DropModels = False,
+    track: Track = None,
     force: Force = False,
 ) -> None:
     """Methods under attack: every method × attack × share of malicious clients × seed, in one

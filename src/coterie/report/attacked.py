@@ -1,9 +1,8 @@
-"""Tables and figures of methods under attack, in the shape of lp-proj's Tables 5–9 and Figure 4."""
+"""Tables of methods under attack, in the shape of lp-proj's Tables 5–9."""
 
 from __future__ import annotations
 
 import dataclasses
-import html
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,9 +11,7 @@ from rich.table import Table
 
 from coterie.core.metrics import ACCURACY, Metric
 from coterie.report.comparison import Spread
-from coterie.report.figures import pyplot, svg
 from coterie.report.outcome import Outcome
-from coterie.report.page import STYLE
 from coterie.report.units import score_number, value_text
 
 
@@ -96,14 +93,14 @@ BRACKETS = (
 )
 
 
-def _what(grid: Grid) -> str:
+def judged(grid: Grid) -> str:
     """'test accuracy in %', and which way is better where that may be asked."""
     metric = grid.metric
     better = "" if metric.name == "accuracy" else f" ({metric.better})"
     return f"test {metric.title}{' in %' if metric.percent else ''}{better}"
 
 
-def _brackets(grid: Grid) -> str:
+def brackets(grid: Grid) -> str:
     if grid.metric.percent and grid.metric.higher:
         return BRACKETS
     unit = "points" if grid.metric.percent else "the change"
@@ -147,7 +144,7 @@ def attack_tables(grid: Grid) -> list[Table]:
     out = []
     for attack in grid.attacks:
         title = (
-            f"{grid.title}, {attack}: honest clients' mean {_what(grid)} (points against the"
+            f"{grid.title}, {attack}: honest clients' mean {judged(grid)} (points against the"
             " same clients when nobody malicious)"
         )
         table = Table(title=title, title_justify="left")
@@ -161,8 +158,8 @@ def attack_tables(grid: Grid) -> list[Table]:
 
 def attack_markdown(grid: Grid) -> str:
     parts = [
-        f"# {grid.title}\n\nHonest clients' mean {_what(grid)}, {grid.which_round}; seeds"
-        f" {', '.join(map(str, grid.seeds))}. {_brackets(grid)}\n"
+        f"# {grid.title}\n\nHonest clients' mean {judged(grid)}, {grid.which_round}; seeds"
+        f" {', '.join(map(str, grid.seeds))}. {brackets(grid)}\n"
     ]
     for attack in grid.attacks:
         rows = [heads(grid), ["---"] * (len(grid.fractions) + 1), *lines(grid, attack)]
@@ -170,81 +167,3 @@ def attack_markdown(grid: Grid) -> str:
             f"## {attack}\n\n" + "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"
         )
     return "\n".join(parts)
-
-
-def attack_figure(grid: Grid) -> str:
-    """The metric over the share of malicious clients, a panel per attack; a cross at the bottom
-    where all seeds collapsed.
-    """
-    plt = pyplot()
-    unit = grid.metric.sign * grid.metric.unit
-    columns = min(2, len(grid.attacks))
-    rows = -(-len(grid.attacks) // columns)
-    figure, panels = plt.subplots(
-        rows, columns, figsize=(5.2 * columns, 3.4 * rows), squeeze=False, sharey=True
-    )
-    for axes, attack in zip(panels.flat, grid.attacks, strict=False):
-        for i, label in enumerate(grid.labels):
-            cells = [grid.cells[label, attack, f] for f in grid.fractions]
-            y = np.array([unit * c.spread.mean if c.spread else np.nan for c in cells])
-            axes.plot(
-                grid.fractions,
-                y,
-                marker="o",
-                markersize=3,
-                linewidth=1.5,
-                color=f"C{i % 10}",
-                label=label,
-                linestyle="-" if i < 10 else "--",
-            )
-            gone = [f for f, c in zip(grid.fractions, cells, strict=True) if c.spread is None]
-            at = 0.005 + 0.015 * i  # above the lower edge, as a part of the panel's height
-            across = axes.get_xaxis_transform()
-            axes.plot(
-                gone, [at] * len(gone), "x", color=f"C{i % 10}", markersize=5, transform=across
-            )
-        axes.set(title=attack, xlabel="share of malicious clients")
-        if grid.metric.percent:
-            axes.set_ylim(0, 101)
-        axes.set_ylabel(f"honest clients' {_what(grid).removeprefix('test ')}")
-    for axes in list(panels.flat)[len(grid.attacks) :]:
-        axes.set_visible(False)
-    handles, names = panels.flat[0].get_legend_handles_labels()
-    figure.legend(
-        handles,
-        names,
-        loc="lower center",
-        ncols=4,
-        frameon=False,
-        bbox_to_anchor=(0.5, -0.02 - 0.03 * (len(names) // 4)),
-    )
-    figure.tight_layout()
-    return svg(figure)
-
-
-def attack_page(grid: Grid, config: str = "") -> str:
-    """One self-contained HTML page."""
-    e = html.escape
-    tables = ""
-    for attack in grid.attacks:
-        body = "".join(
-            "<tr>" + "".join(f"<td>{e(text)}</td>" for text in line) + "</tr>"
-            for line in lines(grid, attack)
-        )
-        head = "".join(f"<th>{e(name)}</th>" for name in heads(grid))
-        tables += (
-            f"<h2>{e(attack)}</h2><div"
-            f' class="scroll"><table><thead><tr>{head}</tr></thead>'
-            f"<tbody>{body}</tbody></table></div>"
-        )
-    return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{e(grid.title)} under'
-        " attack · coterie</title>"
-        f"<style>{STYLE}</style></head><body><h1>{e(grid.title)} under attack</h1><p>Honest"
-        f" clients' mean {_what(grid)}, {grid.which_round}, "
-        f"seeds {', '.join(map(str, grid.seeds))}. Local trains alone with equal gradient steps. A"
-        f" cross marks runs that collapsed. {_brackets(grid)}</p>"
-        f"<figure>{attack_figure(grid)}</figure>{tables}"
-        + (f"<h2>Experiment</h2><pre>{e(config)}</pre>" if config else "")
-        + "</body></html>\n"
-    )

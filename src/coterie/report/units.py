@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from coterie.core.metrics import Metric
 
 
@@ -63,3 +65,19 @@ def value_text(score: float, metric: Metric) -> str:
 def gain_text(gain: float, metric: Metric) -> str:
     """A difference of scores: with a plus where it is better."""
     return score_number(gain, metric.unit, signed=True)
+
+
+_FACTORS = {"kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "min": 60.0, "h": 3600.0}
+
+
+def leading(text: str) -> float | None:
+    """The number that a text begins with, in bytes or seconds where it has a unit of these; what a
+    column is sorted by. None where it begins with something else.
+
+    >>> leading("98.77 ± 0.31"), leading("1.2 MB"), leading("-0.36 [−1, +2]"), leading("90 min")
+    (98.77, 1200000.0, -0.36, 5400.0)
+    >>> leading("Local"), leading("3 / 0 of 20"), leading("")
+    (None, 3.0, None)
+    """
+    found = re.match(r"([+-]?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?)(?: (kB|MB|GB|TB|min|h)\b)?", text)
+    return None if found is None else float(found[1].replace(",", "")) * _FACTORS.get(found[2], 1.0)

@@ -39,15 +39,16 @@ from coterie.runs.compare import (
     assemble,
     check_wishes,
     named_graph,
+    pair,
     train_all,
     with_locals,
-    write_report,
 )
 from coterie.runs.contender import Contender
 from coterie.runs.experiment import Experiment
 from coterie.runs.labels import label_of
 from coterie.runs.presets import COMPARED, own_batch, own_tables
 from coterie.runs.references import references
+from coterie.runs.reporting import write_report
 from coterie.runs.tuning.folder import tune_into
 from coterie.runs.tuning.options import Tuning
 from coterie.runs.tuning.study import Tuned
@@ -96,8 +97,35 @@ def answer_into(
     entries = _validated(comparison.entries, tuned)
     comparison = dataclasses.replace(comparison, entries=entries, minimum=FEWEST_ROWS, prior=PRIOR)
     comparison = _beside(comparison, experiment, folder, doing, wishes.minutes)
-    write_report(comparison, experiment, folder, wishes.targets, wishes.budgets)
+    recipe = {
+        "kind": "answer",
+        "one_local": alone is not None,
+        "validation": {e.label: e.validation for e in entries if e.validation is not None},
+    }
+    write_report(comparison, experiment, folder, wishes.targets, wishes.budgets, recipe)
     return comparison
+
+
+def answer_again(experiment: Experiment, folder: Path, recipe: dict[str, Any]) -> Comparison:
+    """The comparison of a folder that `answer_into` filled, from what lies there; nothing is
+    trained.
+    """
+    alone = _plain_local(experiment.contenders) if recipe.get("one_local") else None
+    comparison = pair(experiment, folder, alone).read()
+    validation = recipe.get("validation") or {}
+    entries = [
+        dataclasses.replace(e, validation=validation.get(e.label)) for e in comparison.entries
+    ]
+    kept = _read(folder / "beside.json", None)
+    rows, findings = kept if kept is not None else ((), None)
+    return dataclasses.replace(
+        comparison,
+        entries=entries,
+        minimum=FEWEST_ROWS,
+        prior=PRIOR,
+        references=rows,
+        findings=findings,
+    )
 
 
 def answer(
@@ -242,11 +270,11 @@ def _plain(rows: Sequence[ReferenceRow], findings: Findings) -> dict[str, Any]:
     }
 
 
-def _read(file: Path, key: str) -> tuple[list[ReferenceRow], Findings] | None:
-    """What an earlier command of the same experiment found."""
+def _read(file: Path, key: str | None) -> tuple[list[ReferenceRow], Findings] | None:
+    """What an earlier command found; of the same experiment, if a `key` says of which."""
     try:
         kept = json.loads(file.read_text(encoding="utf-8"))
-        if kept["of"] != key:
+        if key is not None and kept["of"] != key:
             return None
         rows = [ReferenceRow.from_config(row) for row in kept["references"]]
         return rows, Findings.from_config(kept["findings"])

@@ -13,7 +13,7 @@ import numpy as np
 
 from coterie.channel import Channel
 from coterie.core.errors import InvalidInput, unknown
-from coterie.core.files import make_folder, write_json, write_text
+from coterie.core.files import make_folder, write_text
 from coterie.core.metrics import Metric, OwnMetric, metric_of
 from coterie.coupling.graph import Graph
 from coterie.coupling.learnt import GraphRule
@@ -34,17 +34,15 @@ from coterie.methods.local import Local, equal_compute
 from coterie.models.base import Model, ModelSpec
 from coterie.report.comparison import Comparison, Entry
 from coterie.report.imbalance import refuse_undefined
-from coterie.report.measures import sheets
 from coterie.report.outcome import Outcome
-from coterie.report.page import page
-from coterie.report.sites import sites_csv, sites_sheet
-from coterie.report.tables import markdown
 from coterie.runs import run as runs
 from coterie.runs.cluster.address import Scheduler
 from coterie.runs.contender import Contender
 from coterie.runs.experiment import PROTOCOLS, Experiment
-from coterie.runs.grid import Begin, Planned, run_all
+from coterie.runs.grid import Begin, Planned, ended_outcomes, run_all
 from coterie.runs.labels import distinct, graph_text, label_of, local_label
+from coterie.runs.reporting import write_report
+from coterie.runs.watching.live import planned
 
 
 def with_locals(
@@ -242,7 +240,7 @@ def compare_into(
     keep_models: bool = True,
 ) -> Comparison:
     """Compare into a folder: one run folder per method and seed, report.html, table.md, sites.csv,
-    answer.json and config.toml.
+    answer.json, recipe.json and config.toml.
 
     Runs that are already finished there with the same config are taken as they are, unfinished ones
     are resumed: the command can be killed and repeated. `targets` are values of the
@@ -300,6 +298,10 @@ class Paired(NamedTuple):
     partner: list[int | None]
     plan: list[Planned]
 
+    def read(self) -> Comparison:
+        """What the runs came to, from their folders; refuses those that have not ended."""
+        return self.compared(ended_outcomes(self.plan))
+
     def compared(self, outcomes: Sequence[Outcome]) -> Comparison:
         """What the runs of the plan came to."""
         experiment, federation = self.experiment, self.experiment.federation()
@@ -350,34 +352,17 @@ def train_all(
     again = config.is_file() and config.read_text(encoding="utf-8") == experiment.to_toml()
     make_folder(folder, force=doing.force or again or alone is not None)
     write_text(config, experiment.to_toml())
-    outcomes = run_all(
-        paired.plan,
-        jobs=doing.jobs,
-        cluster=doing.cluster,
-        keep_models=doing.keep_models,
-        begin=doing.begin,
-        say=doing.say,
-        force=doing.force,
-    )
+    with planned(folder, [run.folder for run in paired.plan]):
+        outcomes = run_all(
+            paired.plan,
+            jobs=doing.jobs,
+            cluster=doing.cluster,
+            keep_models=doing.keep_models,
+            begin=doing.begin,
+            say=doing.say,
+            force=doing.force,
+        )
     return paired.compared(outcomes)
-
-
-def write_report(
-    comparison: Comparison,
-    experiment: Experiment,
-    folder: Path,
-    targets: Sequence[float] = (),
-    budgets: Sequence[float] = (),
-) -> None:
-    """report.html, table.md, sites.csv and answer.json of a comparison."""
-    more = sheets(comparison, targets, budgets)
-    clients = sites_sheet(comparison)
-    tables = [clients, *more] if clients is not None else more
-    text = "\n".join([markdown(comparison), *(sheet.markdown() for sheet in tables)])
-    write_text(folder / "table.md", text)
-    write_text(folder / "sites.csv", sites_csv(comparison))
-    write_json(folder / "answer.json", comparison.answer().to_config())
-    write_text(folder / "report.html", page(comparison, experiment.to_toml(), more))
 
 
 def slug(label: str) -> str:

@@ -28,11 +28,12 @@ from coterie.engine.progress import remark
 from coterie.engine.simulate import Progress, Simulator, Snapshot
 from coterie.report.outcome import Outcome
 from coterie.report.units import bytes_text
-from coterie.runs import inputs
+from coterie.runs import inputs, tracking
 from coterie.runs import run as runs
 from coterie.runs.cluster.address import Scheduler
 from coterie.runs.experiment import Experiment
 from coterie.runs.outcomes import read_outcome
+from coterie.runs.stopping import stop_requests
 from coterie.runs.waiting import Waiting, refuse
 from coterie.runs.warm import Warming
 
@@ -78,7 +79,8 @@ class Planned:
 
     def order(self) -> dict[str, Any]:
         """What a process is told to do."""
-        return {"config": self.single.to_toml(), "folder": str(self.folder)}
+        told = {"track": track} if (track := tracking.wanted()) else {}
+        return {"config": self.single.to_toml(), "folder": str(self.folder), **told}
 
     def run(self, progress: Progress | None, say: runs.Say) -> None:
         """Run it, go on with it, or leave it if it has ended. One that diverges has ended too."""
@@ -208,6 +210,17 @@ def run_all(
     return outcomes
 
 
+def ended_outcomes(plan: Sequence[Planned]) -> list[Outcome]:
+    """The outcomes of runs that have all ended; nothing is run."""
+    for planned in plan:
+        if not planned.ended:
+            raise InvalidInput(
+                f"the run {str(planned.folder)!r} has not ended; repeat the command that began it."
+            )
+        planned.renew(force=False)
+    return [planned.outcome() for planned in plan]
+
+
 class Workers(Waiting):
     """Processes that work through a plan.
 
@@ -233,7 +246,7 @@ class Workers(Waiting):
         self.processes: list[subprocess.Popen[str]] = []
 
     def work(self) -> None:
-        with runs.stop_requests() as stop_asked:
+        with stop_requests() as stop_asked:
             try:
                 for slot, cores in enumerate(_shares_of_cores(len(self.queues))):
                     self._hire(slot, cores)

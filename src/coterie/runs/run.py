@@ -4,13 +4,11 @@ again from its own config.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import shutil
-import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +26,10 @@ from coterie.runs.checkpoint import Checkpoints
 from coterie.runs.environment import changed_since, environment
 from coterie.runs.experiment import Experiment
 from coterie.runs.records import ROWS, TABLES, Records, write_rows
+from coterie.runs.stopping import stop_requests
 from coterie.runs.together import own_folder
+from coterie.runs.tracking.base import KEPT, following
+from coterie.runs.watching.live import LIVE, Live, metric_told
 
 SECONDS_BETWEEN_CHECKPOINTS = 10.0
 SHOWN = 40
@@ -124,7 +125,7 @@ def _start(
 def discard(folder: Path) -> None:
     """Delete what a run wrote, but for its folder."""
     with locked(folder):
-        for name in ("checkpoints", "parts"):
+        for name in ("checkpoints", "parts", "tensorboard", "wandb"):
             shutil.rmtree(folder / name, ignore_errors=True)
         tables = (f"{t}.parquet" for t in TABLES)
         for name in (
@@ -134,6 +135,8 @@ def discard(folder: Path) -> None:
             ROWS,
             *outlines.FILES,
             outlines.LEARNT,
+            KEPT,
+            LIVE,
             *tables,
         ):
             (folder / name).unlink(missing_ok=True)
@@ -252,29 +255,6 @@ def drop_models(folder: Path) -> None:
                 (folder / name).unlink(missing_ok=True)
 
 
-@contextlib.contextmanager
-def stop_requests() -> Iterator[Callable[[], bool]]:
-    """Ctrl-C and SIGTERM ask to stop at the next occasion (between two blocks of rounds); a second
-    one stops at once.
-    """
-    asked = False
-
-    def ask(*_: object) -> None:
-        nonlocal asked
-        if asked:
-            raise KeyboardInterrupt
-        asked = True
-
-    previous = {}
-    with contextlib.suppress(ValueError):  # not in the main thread: nobody to press Ctrl-C
-        previous = {s: signal.signal(s, ask) for s in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield lambda: bool(crew.agreed(asked))
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-
-
 def _carry_on(
     experiment: Experiment,
     folder: Path,
@@ -285,7 +265,35 @@ def _carry_on(
     progress: Progress | None,
     say: Say,
 ) -> Finished:
-    """`folder` is what this process writes, `run` the run's own folder, which users know."""
+    """To the end; who is told how far it is: whoever began it, `coterie watch`, and trackers.
+    `folder` is what this process writes, `run` the run's own folder, which users know.
+    """
+    live = Live(folder, simulator)
+    try:
+        with following(folder) as trackers:
+            listeners: list[Progress] = [live, *trackers, *([progress] if progress else [])]
+
+            def tell(sim: Simulator, snapshot: Any) -> None:
+                for listen in listeners:
+                    listen(sim, snapshot)
+
+            return _carry_out(
+                experiment, folder, simulator, run, restore=restore, progress=tell, say=say
+            )
+    finally:
+        live.end()
+
+
+def _carry_out(
+    experiment: Experiment,
+    folder: Path,
+    simulator: Simulator,
+    run: Path,
+    *,
+    restore: bool,
+    progress: Progress,
+    say: Say,
+) -> Finished:
     checkpoints = _checkpoints(folder, experiment)
     keeper = checkpoints.keeper
     found = restore and checkpoints.restore(simulator, say)
@@ -315,8 +323,7 @@ def _carry_on(
     with Compilations() as compilations, stop_requests() as stop_asked, crew.watching(remedy):
 
         def watch(sim: Simulator, snapshot: Any) -> None:
-            if progress:
-                progress(sim, snapshot)
+            progress(sim, snapshot)
             if snapshot is None and sim.t % sim.training.eval_every and stop_asked():
                 save()
                 _interrupted(run, sim)
@@ -339,7 +346,12 @@ def _carry_on(
             _join(records)
             write_json(
                 folder / "status.json",
-                {"finished": False, "diverged": str(error), "round": error.round},
+                {
+                    "finished": False,
+                    "diverged": str(error),
+                    "round": error.round,
+                    "metric": metric_told(simulator),
+                },
             )
             raise
     ended = simulator.t
@@ -356,7 +368,8 @@ def _carry_on(
             " not sent."
         )
     kept = {"kept": simulator.t} if keeper.keeps else {}
-    write_json(folder / "status.json", {"finished": True, "rounds": ended, **kept})
+    told = {"metric": metric_told(simulator)}
+    write_json(folder / "status.json", {"finished": True, "rounds": ended, **kept, **told})
     shutil.rmtree(folder / "parts", ignore_errors=True)
     (folder / "store.scratch").unlink(missing_ok=True)
     return Finished(folder, simulator, time.perf_counter() - begun, compilations.seconds)

@@ -57,6 +57,7 @@ def main() -> None:
     from coterie.core import plugins
     from coterie.core.errors import CoterieError, Notice
     from coterie.engine.simulate import Simulator, Snapshot
+    from coterie.runs import tracking
     from coterie.runs.experiment import Experiment
     from coterie.runs.grid import Planned, describe
     from coterie.runs.run import Interrupted
@@ -85,6 +86,7 @@ def main() -> None:
                 )
                 tell(ended=True)
                 continue
+            tracking.use(job.get("track", ()))
             single = Experiment.from_config(tomllib.loads(job["config"]))
             Planned("", "", single, Path(job["folder"])).run(
                 progress, lambda sentence: tell(say=sentence)

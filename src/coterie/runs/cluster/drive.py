@@ -23,6 +23,7 @@ from coterie.core.files import write_text
 from coterie.runs import run as runs
 from coterie.runs.cluster import hand
 from coterie.runs.cluster.address import Scheduler
+from coterie.runs.stopping import stop_requests
 from coterie.runs.waiting import Waiting, refuse
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class OnCluster(Waiting):
             facts = self._facts(client, root, token)
             client.subscribe_topic(token, self._heard)
             try:
-                with runs.stop_requests() as stop_asked:
+                with stop_requests() as stop_asked:
                     self._submit(client, facts)
                     self.wait(stop_asked)
             finally:

@@ -11,18 +11,11 @@ from typing import Any
 import numpy as np
 
 from coterie.report.budget import spent
-from coterie.report.figures import pyplot, svg
+from coterie.report.figures import COLOURS, DASHES, MARKS, pyplot, svg
 from coterie.runs.reproduce.base import ACCURACY, PERCENT, TRAIN_LOSS, PaperTable, Printed
 from coterie.runs.reproduce.carry_out import Done
 from coterie.runs.reproduce.measures import NUMBER, Ran, mean_curve, measured
 
-COLOURS = (
-    *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"),
-    *("#7F7F7F", "#8C564B", "#B2A300"),
-)
-"""Those of Okabe and Ito, and three more."""
-DASHES = ("-", "--", ":", "-.")
-MARKS = "osD^vPX<>*"
 WIDE = 4
 """Panels side by side."""
 

@@ -17,6 +17,7 @@ from coterie.core.files import locked, writing
 from coterie.runs import inputs
 from coterie.runs import run as runs
 from coterie.runs.experiment import Experiment
+from coterie.runs.stopping import stop_requests
 from coterie.runs.tuning.batch import TuningProblem
 from coterie.runs.tuning.study import Study, TuningSettings, optuna, tune_one
 from coterie.runs.tuning.tune import TuningRequest, asked_experiment, tuning_seeds
@@ -150,7 +151,7 @@ class Workshop:
             else:
                 show(len(study.done), len(study.done) + study.waiting, note)
 
-        with runs.stop_requests() as stop_asked:
+        with stop_requests() as stop_asked:
 
             def check() -> None:
                 if stop_asked():

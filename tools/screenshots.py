@@ -1,0 +1,62 @@
+"""Pictures of the report for the documentation, from a finished `coterie demo`, and of `coterie ui`
+over a folder in which something trains.
+
+    python tools/screenshots.py coterie-demo/report.html docs/images [runs]
+
+Needs Playwright, Chromium and Pillow (which matplotlib brings).
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from PIL import Image
+from playwright.sync_api import Page, sync_playwright
+
+from coterie.runs.watching.server import serve
+
+VIEWS = {
+    "report-light": ("light", 1200, 1000, "#figures"),
+    "report-dark": ("dark", 1200, 1000, "#figure-gains"),
+    "report-phone": ("light", 390, 844, "#figures"),
+}
+
+
+def taken(page: Page, file: Path) -> None:
+    """What is seen, as small as it gets without a loss."""
+    Image.open(io.BytesIO(page.screenshot())).convert("RGB").save(file, optimize=True)
+    print(file, file.stat().st_size)
+
+
+def main(report: Path, folder: Path, runs: Path | None = None) -> None:
+    flags = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=shutil.which("chromium"), args=flags)
+        for name, (scheme, width, height, place) in VIEWS.items():
+            size = {"width": width, "height": height}
+            page = browser.new_context(viewport=size, color_scheme=scheme).new_page()
+            page.goto(report.resolve().as_uri())
+            page.wait_for_selector(".chart svg")
+            page.locator(place).evaluate("e => e.scrollIntoView({block: 'start'})")
+            box = page.locator("#figure-curves .chart svg").bounding_box()
+            if scheme == "light":
+                page.mouse.move(box["x"] + 0.6 * width, box["y"] + 150)
+            page.wait_for_timeout(300)
+            taken(page, folder / f"{name}.png")
+        if runs is not None:
+            with serve(runs) as server:
+                size = {"width": 1200, "height": 900}
+                page = browser.new_context(viewport=size).new_page()
+                page.goto(server.url)
+                page.wait_for_selector(".chart svg")
+                page.wait_for_timeout(1000)
+                taken(page, folder / "ui.png")
+        browser.close()
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:]))
