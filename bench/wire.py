@@ -281,14 +281,15 @@ def site(folder: Path, name: str, more: str) -> str:
 
 def start_zenoh(crew: Crew, clients: int) -> Path:
     """The folder of the hub's run."""
-    listening = f"tls/{address(clients)}:{PORT}"
+    home = crew.folder / "hub"
+    where = ("--host", address(clients), "--port", str(PORT))
+    crew.start(clients, "hub", "hub", "up", "--keys", "keys", "--folder", str(home), *where)
+    crew.wait("the hub", (home / "hub.json").is_file, 120)
     for k in range(clients):
-        near = f'[[neighbours]]\nname = "hub"\nendpoint = "{listening}"\n'
-        path = site(crew.folder, f"site-{k}", f'[data]\npath = "site-{k}.npz"\n{near}')
-        crew.start(k, f"site-{k}", "peer", "--config", path)
-    path = site(crew.folder, "hub", f'role = "hub"\nlisten = "{listening}"\n')
-    crew.start(clients, "hub", "peer", "--config", path)
-    return crew.folder / "hub-state"
+        more = f'hub = "{address(clients)}:{PORT}"\n[data]\npath = "site-{k}.npz"\n'
+        crew.start(k, f"site-{k}", "client", "join", site(crew.folder, f"site-{k}", more))
+    crew.start(clients, "run", "hub", "run", "plan.toml", "--folder", str(home))
+    return home / PLAN
 
 
 def start_flower(crew: Crew, clients: int, look: float = 10.0) -> tuple[Path, float]:
@@ -297,13 +298,14 @@ def start_flower(crew: Crew, clients: int, look: float = 10.0) -> tuple[Path, fl
     crew.start(
         clients,
         "hub",
-        *("hub", "up", "--keys", "keys", "--folder", str(home)),
+        *("hub", "up", "--flower", "--keys", "keys", "--folder", str(home)),
         *("--host", address(clients), "--port", str(PORT)),
     )
     crew.wait("the hub", (home / "hub.json").is_file, 120)
     for k in range(clients):
         more = f'hub = "{address(clients)}:{PORT}"\n[data]\npath = "site-{k}.npz"\n'
-        crew.start(k, f"site-{k}", "client", "join", site(crew.folder, f"site-{k}", more))
+        path = site(crew.folder, f"site-{k}", more)
+        crew.start(k, f"site-{k}", "client", "join", "--flower", path)
     # Clients that ask for work at a steady rate have arrived: two looks that agree.
     rate, last, end = 0.0, -1.0, time.monotonic() + 180
     while rate < 100 * clients or abs(rate - last) > 0.1 * rate:
@@ -312,7 +314,7 @@ def start_flower(crew: Crew, clients: int, look: float = 10.0) -> tuple[Path, fl
         before, began, last = counted(clients), time.monotonic(), rate
         time.sleep(look)
         rate = sum(counted(clients) - before) / (time.monotonic() - began)
-    crew.start(clients, "run", "hub", "run", "plan.toml", "--folder", str(home))
+    crew.start(clients, "run", "hub", "run", "--flower", "plan.toml", "--folder", str(home))
     return home / PLAN, rate / clients
 
 

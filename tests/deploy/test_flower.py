@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from coterie import Federation
-from coterie.core.errors import InvalidInput
 from coterie.deploy.client import Client
 from coterie.deploy.hub import Hub
 from coterie.deploy.keys import authority as keys
@@ -23,9 +22,9 @@ from coterie.engine.simulate import Simulator, drive
 from tests.support.flower_lab import NAMES, make_plan
 
 pytest.importorskip("flwr")
-conductor, flower, link, members, up = (
+conductor, flower, members = (
     importlib.import_module(f"coterie.deploy.flower.{name}")
-    for name in ("conductor", "supervise", "link", "members", "up")
+    for name in ("conductor", "supervise", "members")
 )
 
 
@@ -177,14 +176,3 @@ def test_a_round_is_closed_without_the_silent_where_the_plan_says_so(
 )
 def test_a_refusal_does_not_tell_where_things_lie(sentence: str, shown: str) -> None:
     assert flower._without_paths(sentence) == shown
-
-
-def test_a_hub_needs_keys_of_its_own_kind(tmp_path: Path, fed: Federation) -> None:
-    keys.init(tmp_path / "keys", "lab")
-    with pytest.raises(InvalidInput, match="must hold the keys of one hub"):
-        up.hub_identity(tmp_path / "keys")
-    with pytest.raises(InvalidInput, match="are of a client, but a hub needs"):
-        up.hub_identity(keys.issue(tmp_path / "keys", "ward-a"))
-    assert up.hub_identity(keys.issue(tmp_path / "keys", "hub", role="hub")).name == "hub"
-    with pytest.raises(InvalidInput, match="no hub was started"):
-        link.read_hub(tmp_path)

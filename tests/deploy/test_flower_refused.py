@@ -109,11 +109,12 @@ def test_strangers_twins_and_expired_certificates_are_refused(
         "stranger",
         "client",
         "join",
+        "--flower",
         l.site("ward-b", plan, "-stranger", keys="../other-keys/nodes/ward-b"),
     )
     wait_for(lambda: "its key is not registered there" in l.said("stranger"), 240)
     # The same identity twice: with the same folder, and with a copy of the keys and another folder.
-    twin = l.start("twin", "client", "join", l.folder / "ward-a" / "fedu.toml")
+    twin = l.start("twin", "client", "join", "--flower", l.folder / "ward-a" / "fedu.toml")
     assert twin.wait(240) == 2
     assert "another process is working" in l.said("twin")
     shutil.copytree(l.folder / "keys" / "nodes" / "ward-a", l.folder / "copied")
@@ -124,7 +125,9 @@ def test_strangers_twins_and_expired_certificates_are_refused(
         ),
         240,
     )
-    l.start("thief", "client", "join", l.site("ward-a", plan, "-copied", keys="../copied"))
+    l.start(
+        "thief", "client", "join", "--flower", l.site("ward-a", plan, "-copied", keys="../copied")
+    )
     wait_for(lambda: "another process uses it" in l.said("thief"), 240)
     # A certificate that was valid until yesterday.
     keys.issue(
@@ -138,6 +141,7 @@ def test_strangers_twins_and_expired_certificates_are_refused(
         "expired",
         "client",
         "join",
+        "--flower",
         l.site("ward-c", plan, "-expired", keys="../other-keys/nodes/ward-c"),
     )
     assert old.wait(240) == 2
@@ -286,7 +290,18 @@ def test_a_hub_with_nothing_but_its_own_keys_is_told_of_its_clients(
     plan = make_plan(fed, "fedu", rounds=2)
     l = lab(plan)
     own = shutil.copytree(l.folder / "keys" / "nodes" / "hub", l.folder / "hub-keys")
-    l.start("up", "hub", "up", "--keys", own, "--folder", l.folder / "hub", "--port", str(l.port))
+    l.start(
+        "up",
+        "hub",
+        "up",
+        "--flower",
+        "--keys",
+        own,
+        "--folder",
+        l.folder / "hub",
+        "--port",
+        str(l.port),
+    )
     wait_for(lambda: "the hub is up" in l.said("up"), 120)
     for name in NAMES:
         public = l.folder / "keys" / "nodes" / name / "flower.pub"

@@ -177,6 +177,7 @@ class Lab:
             "up",
             "hub",
             "up",
+            "--flower",
             "--keys",
             self.folder / "keys",
             "--folder",
@@ -191,6 +192,7 @@ class Lab:
                 name,
                 "client",
                 "join",
+                "--flower",
                 *(self.folder / name / f"{p.name}.toml" for p in plans or self.plans),
             )
 
@@ -205,7 +207,13 @@ class Lab:
     def run(self, plan: Plan, label: str = "run") -> subprocess.Popen[bytes]:
         wait_for((self.folder / "hub" / "hub.json").is_file)
         return self.start(
-            label, "hub", "run", self.folder / f"{plan.name}.toml", "--folder", self.folder / "hub"
+            label,
+            "hub",
+            "run",
+            "--flower",
+            self.folder / f"{plan.name}.toml",
+            "--folder",
+            self.folder / "hub",
         )
 
     def finish(self, label: str = "run", seconds: float = 900.0) -> int:

@@ -20,6 +20,7 @@ from coterie.deploy.flower.processes import Child, Failed, Say, environment, unt
 from coterie.deploy.keys import authority as identities
 from coterie.deploy.ports import free_port
 from coterie.deploy.site import Site
+from coterie.deploy.sites import of_one_client
 
 
 def join(sites: Sequence[Path], *, say: Say = print, plain: bool = False, tries: int = 40) -> None:
@@ -29,18 +30,8 @@ def join(sites: Sequence[Path], *, say: Say = print, plain: bool = False, tries:
     plain: let Flower start a process for every message, with the hub's code, as it does without
     coterie.
     """
-    read = [Site.from_file(path.absolute()) for path in sites]
+    read = of_one_client(sites)
     first = read[0]
-    for site in read:
-        if (site.name, site.hub, site.keys) != (first.name, first.hub, first.keys):
-            raise InvalidInput(
-                f"{site.path} has another name, hub or keys than {first.path}; one process can join"
-                " as one client only."
-            )
-        if site.plan.peers:
-            raise InvalidInput(
-                f"{site.path}: {site.plan.method.name} has no hub; run it with `coterie peer`."
-            )
     if not first.hub or not first.hub.rpartition(":")[2].isdigit():
         raise InvalidInput(
             f"{first.path}: hub is {first.hub!r}, but must be like hub.example.org:9092."
@@ -170,16 +161,3 @@ class Node:
                 child.tell(signal.SIGTERM)
             for child in self.children:
                 child.stop()
-
-
-def export(path: Path, out: Path) -> list[Path]:
-    """Write a client's models, as they are now."""
-    from coterie.deploy.client import FILE, Client
-
-    site = Site.from_file(path.absolute())
-    if not (site.folder / FILE).is_file():
-        raise InvalidInput(
-            f"{str(site.folder)!r} holds no models yet: the client has not answered a request of"
-            " its hub."
-        )
-    return Client(site.plan, site.number, site.worker(), site.folder).export(out)

@@ -1,5 +1,5 @@
 """A plan at a hub that is up, to its end; and all that the command line asks of Flower: `up`,
-`register`, `run`, `join`, `export`.
+`register`, `run`, `join`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any
 from coterie.core.errors import CoterieError, InvalidInput
 from coterie.core.files import write_text
 from coterie.deploy.flower.conductor import GaveUp
-from coterie.deploy.flower.join import export, join
+from coterie.deploy.flower.join import join
 from coterie.deploy.flower.link import SuperLinkControl, read_hub, unreachable
 from coterie.deploy.flower.processes import Failed, Say
 from coterie.deploy.flower.up import register, up
 from coterie.deploy.plan import Plan
 
-__all__ = ["Failed", "GaveUp", "export", "join", "register", "run", "up"]
+__all__ = ["Failed", "GaveUp", "join", "register", "run", "up"]
 
 
 STOPPED = ("failed", "the run was stopped; it goes on when started again.")

@@ -25,6 +25,7 @@ from coterie.deploy.flower.members import pem
 from coterie.deploy.flower.processes import Child, Failed, Say, environment, until_stopped
 from coterie.deploy.flower.supervise import FOLDER
 from coterie.deploy.keys import authority as identities
+from coterie.deploy.keys.hub import hub_identity
 from coterie.deploy.ports import free_port
 
 APP = f"""\
@@ -45,38 +46,6 @@ clientapp = "coterie.deploy.flower.supervise:client_app"
 [tool.flwr.app.config]
 plan = ""
 """
-
-
-def hub_identity(keys: Path) -> identities.NodeIdentity:
-    """The hub's own certificate: `keys` is its node folder, or the operator's folder with one that
-    was issued with --role hub.
-    """
-    if not (keys / "nodes.json").is_file():
-        found = identities.NodeIdentity.load(keys)
-    else:
-        hubs = [
-            i.name
-            for i in identities.listed(keys)
-            if i.role == "hub" and i.status() in ("valid", "expires soon")
-        ]
-        here = [name for name in hubs if (keys / "nodes" / name / "node.key").is_file()]
-        if len(here) != 1:
-            what = (
-                f"{len(here)} of them lie there ({', '.join(here)}); give the node folder of one"
-                if here
-                else "there is none"
-            )
-            raise InvalidInput(
-                f"{str(keys)!r} must hold the keys of one hub (coterie keys issue {keys} hub --role"
-                f" hub --host …), but {what}."
-            )
-        found = identities.NodeIdentity.load(keys / "nodes" / here[0])
-    if found.role != "hub":
-        raise InvalidInput(
-            f"the keys in {str(found.folder)!r} are of a {found.role}, but a hub needs keys issued"
-            " with --role hub."
-        )
-    return found
 
 
 class Hull:
