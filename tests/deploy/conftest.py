@@ -10,8 +10,7 @@ import pytest
 
 from coterie import Federation, load
 from coterie.deploy.plan import Plan
-from tests.support import hub_lab as hubs
-from tests.support.flower_lab import NAMES, Lab
+from tests.support.hub_lab import NAMES, Lab
 
 
 @pytest.fixture(scope="module")
@@ -20,24 +19,11 @@ def fed() -> Federation:
 
 
 @pytest.fixture
-def lab(tmp_path: Path, fed: Federation) -> Iterator[Callable[..., Lab]]:
+def hub_lab(tmp_path: Path, fed: Federation) -> Iterator[Callable[..., Lab]]:
     made: list[Lab] = []
 
     def make(*plans: Plan) -> Lab:
         made.append(Lab(tmp_path, fed, *plans))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.stop()
-
-
-@pytest.fixture
-def hub_lab(tmp_path: Path, fed: Federation) -> Iterator[Callable[..., hubs.Lab]]:
-    made: list[hubs.Lab] = []
-
-    def make(*plans: Plan) -> hubs.Lab:
-        made.append(hubs.Lab(tmp_path, fed, *plans))
         return made[-1]
 
     yield make

@@ -11,17 +11,20 @@ import numpy as np
 import pytest
 
 from coterie import Federation
+from coterie.cli.peer import peer
 from coterie.core.errors import InvalidInput
 from coterie.deploy.client import Client
 from coterie.deploy.hub import Hub
 from coterie.deploy.keys import authority as keys
 from coterie.deploy.keys.hub import hub_identity
+from coterie.deploy.log import GaveUp
 from coterie.deploy.messages import refusal
 from coterie.deploy.plan import Plan, Rules
+from coterie.deploy.site import save_own
 from coterie.deploy.zenoh import star
 from coterie.deploy.zenoh.gate import read_hub
+from coterie.deploy.zenoh.join import join
 from coterie.deploy.zenoh.net import Answered, Asked, Seen, packed
-from coterie.deploy.zenoh.sight import GaveUp
 from coterie.engine.simulate import Simulator, drive
 from tests.support.hub_lab import NAMES, make_plan
 
@@ -179,3 +182,28 @@ def test_a_hub_needs_keys_of_its_own_kind(tmp_path: Path) -> None:
     assert hub_identity(keys.issue(tmp_path / "keys", "hub", role="hub")).name == "hub"
     with pytest.raises(InvalidInput, match="no hub was started"):
         read_hub(tmp_path)
+
+
+def test_what_a_client_is_told_before_it_joins(tmp_path: Path, fed: Federation) -> None:
+    """What is wrong with its files is said at once; a plan with a hub is not for peers."""
+    plan = make_plan(fed, "fedu", rounds=2)
+    (tmp_path / "plan.toml").write_text(plan.to_toml())
+    save_own(fed, 0, tmp_path / "data.npz")
+    keys.init(tmp_path / "keys", "lab")
+    keys.issue(tmp_path / "keys", "ward-b")
+    site = tmp_path / "site.toml"
+
+    def told(more: str, *, twice: bool = False) -> str:
+        rest = '[data]\npath = "data.npz"\n'
+        site.write_text(f'plan = "plan.toml"\nname = "ward-a"\n{more}{rest}')
+        with pytest.raises(InvalidInput) as error:
+            join([site, site] if twice else [site])
+        return str(error.value)
+
+    assert "hub is '', but must be like hub.example.org:9092" in told("")
+    assert "hub is 'here:0', but must be like" in told('hub = "here:0"\n')
+    assert "keys is missing" in told('hub = "here:9092"\n')
+    assert "are those of 'ward-b'" in told('hub = "here:9092"\nkeys = "keys/nodes/ward-b"\n')
+    assert "the plan 'fedu' is given twice" in told('hub = "here:9092"\n', twice=True)
+    with pytest.raises(InvalidInput, match="fedu needs a hub: run the plan with `coterie hub`"):
+        peer(site)

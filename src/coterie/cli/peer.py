@@ -43,7 +43,6 @@ def peer(
                 f"{time.strftime('%H:%M:%S')} {site.name}: {sentence}", file=sys.stderr, flush=True
             )
 
-    signal.signal(signal.SIGTERM, stopped)
     if not site.plan.peers:
         raise InvalidInput(
             f"{site.plan.method.name} needs a hub: run the plan with `coterie hub` and `coterie"
@@ -51,4 +50,5 @@ def peer(
         )
     from coterie.deploy.zenoh.peer import run_peer
 
+    signal.signal(signal.SIGTERM, stopped)
     run_peer(site, say)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from coterie.core.errors import InvalidInput
 from coterie.core.files import locked, make_folder
 from coterie.deploy.hub import Hub
 from coterie.deploy.keys import authority as identities
+from coterie.deploy.log import Log, Say
 from coterie.deploy.plan import Plan
 from coterie.deploy.zenoh.gate import enrol, read_hub
 from coterie.deploy.zenoh.net import Net
@@ -19,7 +20,6 @@ from coterie.deploy.zenoh.peer import Passport
 from coterie.deploy.zenoh.spokes import HUB, Enrolled, Spoke, Unreachable
 from coterie.deploy.zenoh.star import LATER, Asking, Show
 
-Say = Callable[[str], None]
 TAKEN = ("plans", "locks")
 """Folders of a hub that are no plans."""
 
@@ -61,18 +61,6 @@ def _why(place: str) -> str:
             )
     except OSError as error:
         return f"the hub at {place} cannot be reached ({error.strerror or error})"
-
-
-class Log:
-    """Sentences to whoever looks on, and to a file."""
-
-    def __init__(self, path: Path, say: Say) -> None:
-        self.path, self.tell = path, say
-
-    def say(self, sentence: str) -> None:
-        self.tell(sentence)
-        with self.path.open("a", encoding="utf-8") as f:
-            f.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {sentence}\n")
 
 
 def run(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from coterie.core.errors import InvalidInput
 from coterie.core.files import locked
+from coterie.deploy.log import GaveUp
 from coterie.deploy.peer import Peer
 from coterie.deploy.peer_record import KEPT_ROUNDS
 from coterie.deploy.site import Site
@@ -18,7 +19,7 @@ from coterie.deploy.zenoh.address import Address
 from coterie.deploy.zenoh.driver import Driver
 from coterie.deploy.zenoh.net import Net
 from coterie.deploy.zenoh.roaming import Roamer
-from coterie.deploy.zenoh.sight import GaveUp, listed
+from coterie.deploy.zenoh.sight import listed
 
 if TYPE_CHECKING:
     from coterie.deploy.keys.identity import NodeIdentity

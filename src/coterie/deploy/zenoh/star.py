@@ -13,10 +13,11 @@ from coterie.core.errors import CoterieError
 from coterie.deploy import messages
 from coterie.deploy.client import Client
 from coterie.deploy.hub import FILE, Hub
+from coterie.deploy.log import GaveUp
 from coterie.deploy.messages import Refusal, Rejected, Reply, Request
 from coterie.deploy.zenoh.net import Answered, Asked, Net, Seen, packed, unpacked
 from coterie.deploy.zenoh.peer import Passport
-from coterie.deploy.zenoh.sight import ASK_AGAIN, LOOK_AGAIN, GaveUp
+from coterie.deploy.zenoh.sight import ASK_AGAIN, LOOK_AGAIN
 
 FRAMES = 1 << 12
 """The most frames that a message may have: a client that was away gets the broadcasts that it
@@ -154,7 +155,7 @@ class Asking:
             for k in missing:
                 if self.names[k] in self.alive and k not in self.asking and now >= self.ask_at[k]:
                     self.ask(k)
-            self.show(self.hub, self._silent())
+            self.show(self.hub, [self.names[k] for k in missing])
             if now >= say_at:
                 say_at = now + LATER
                 self.say(
