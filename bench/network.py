@@ -7,8 +7,9 @@ python bench/network.py peers --hidden 512 --rounds 8
 Every participant has a namespace and a pair of veth devices to a router's namespace. Bandwidth is
 the kernel's own (`tc … tbf`, both ways). Latency is a line that every packet between participants
 goes through once, in the router's namespace: a TUN device whose packets are held for so long and
-put back (bench/network_lab.py), because the kernel here lacks netem. What runs is `coterie peer`
-(Zenoh over TLS with certificates on both sides), with a probe that notes when a round ends.
+put back (bench/network_lab.py), because the kernel here lacks netem. What runs is `coterie peer`,
+or `coterie hub` and `coterie client` (Zenoh over TLS with certificates on both sides), with a probe
+that notes when a round ends.
 
 Every setting has a federation of its own, started on that network: what TCP knows of a link depends
 on what went before. Rounds without latency and limit, before and after each setting, give what a

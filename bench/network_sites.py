@@ -1,11 +1,12 @@
-"""The participants of bench/network.py: their configs, and `coterie peer` with a note of when each
-round ends (`python bench/network_sites.py CONFIG TIMES`).
+"""The participants of bench/network.py: their configs, and `coterie peer`, `coterie hub` or
+`coterie client` with a note of when each round ends (`python bench/network_sites.py CONFIG TIMES`).
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,11 @@ EDGES = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 0), (0, 2)]
 
 
 def take_part(config: Path, times: Path) -> None:
-    """`coterie peer --config`, with a note of when each round began and ended."""
+    """A peer, a client, or a hub with its gate, with a note of when each round ended."""
     from coterie.cli.peer import peer
     from coterie.deploy.hub import Hub
     from coterie.deploy.peer import Peer
+    from coterie.deploy.zenoh import conduct, gate, join
 
     ends: list[float] = []
 
@@ -39,7 +41,18 @@ def take_part(config: Path, times: Path) -> None:
         return wrapper
 
     Peer.finish, Hub.close = noted(Peer.finish), noted(Hub.close)  # type: ignore[method-assign]
-    peer(config)
+    if config.stem == "hub":
+        folder, where = config.with_name("hub-state"), config.read_text().split()
+        opened = gate.Gate(config.parent / "keys", folder, where[0], int(where[1]), print)
+        folder.mkdir()
+        threading.Thread(target=opened.stay, daemon=True).start()
+        while not (folder / "hub.json").is_file():
+            time.sleep(0.05)
+        conduct.run(config.with_name("plan.toml"), folder)
+    elif "neighbours" in config.read_text():
+        peer(config)
+    else:
+        join.join([config])
 
 
 def write_sites(folder: Path, kind: str, hidden: int) -> tuple[Any, Any, list[Path]]:
@@ -95,16 +108,10 @@ def write_sites(folder: Path, kind: str, hidden: int) -> tuple[Any, Any, list[Pa
                 }
                 for l in near
             ]
-        elif name == "hub":
-            site |= {
-                "role": "hub",
-                "listen": f"tls/{address(k)}:7447",
-                "neighbours": [{"name": n} for n in names],
-            }
         else:
-            site["neighbours"] = [{"name": "hub", "endpoint": f"tls/{address(clients)}:7447"}]
+            site["hub"] = f"{address(clients)}:7447"
         paths.append(folder / f"{name}.toml")
-        paths[-1].write_text(tomli_w.dumps(site))
+        paths[-1].write_text(f"{address(clients)} 7447" if name == "hub" else tomli_w.dumps(site))
     return plan, fed, paths
 
 

@@ -7,7 +7,8 @@ A hub and its clients run as real processes, each in a network namespace of its 
 bridge. They run FedU with models of the sizes of experiments/bytes: once with whole models, and
 with `delta`, `pick = "cyclic"`, `values = "int4"`, at the shares whose savings the README names;
 then what those send that talk rarely.
-The carriers are Zenoh (`coterie peer`) and Flower (`coterie hub`, `coterie client`), both with TLS.
+The carriers are Zenoh (`coterie hub`, `coterie client`) and Flower (its own commands, with the app
+of docs/deploy-flower.md), both with TLS.
 
 The bytes are the kernel's counters of the bridge's ports to the clients. They hold everything:
 Ethernet, IP and TCP headers, acknowledgements, TLS records, envelopes, heartbeats and polling.
@@ -15,7 +16,7 @@ Segmentation offload is off, so every packet of 1,500 bytes has its own headers,
 They are read when the hub's status.json shows a new round. The first rounds are left out, and so
 are connecting and the farewell. "payload" is what the hub's ledger bills.
 
-Flower's clients ask for work twice a second, with or without work. What that costs is measured
+Flower's clients ask for work every few seconds, with or without work. What that costs is measured
 apart, before the run begins ("idle"), and a round pays it for as long as it takes. So what a round
 costs depends on how busy the machines are; the last column takes the idle bytes out.
 
@@ -29,7 +30,6 @@ import array
 import contextlib
 import fcntl
 import json
-import os
 import signal
 import socket
 import struct
@@ -37,13 +37,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-BRIDGE, PREFIX, PORT, PLAN = "cowb", "cow", 7447, "wire"
+from wire_carriers import PLAN, Crew, address, start_flower, start_zenoh
+
+BRIDGE, PREFIX = "cowb", "cow"
 WARM_UP = 3
 """Rounds that are not counted: the first ones may send whole copies."""
 CARRIERS = ("zenoh", "flower")
@@ -120,10 +122,6 @@ def sh(command: str, *, check: bool = True) -> str:
     return subprocess.run(command.split(), check=check, capture_output=True, text=True).stdout
 
 
-def address(k: int) -> str:
-    return f"10.78.0.{k + 1}"
-
-
 def no_offload() -> None:
     """Switch off eth0's segmentation offload (as `ethtool -K eth0 tso off gso off` does)."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
@@ -168,54 +166,6 @@ def counted(clients: int) -> Counted:
 
 
 # -- participants ----------------------------------------------------------------------------------
-
-
-class Crew:
-    """Commands, each in a namespace and a process group of its own, its output in a log."""
-
-    def __init__(self, folder: Path, names: list[str]) -> None:
-        self.folder, self.names = folder, names
-        self.running: list[subprocess.Popen[bytes]] = []
-        self.environment = {
-            **os.environ,
-            "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false --xla_backend_optimization_level=0",
-            "JAX_COMPILATION_CACHE_DIR": str(folder / "programs"),
-            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        }
-
-    def start(self, k: int, log: str, *arguments: str) -> subprocess.Popen[bytes]:
-        with (self.folder / f"{log}.log").open("ab") as out:
-            process = subprocess.Popen(
-                ["ip", "netns", "exec", self.names[k], sys.executable, "-m", "coterie", *arguments],
-                cwd=self.folder,
-                env=self.environment,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-                start_new_session=True,
-            )
-        self.running.append(process)
-        return process
-
-    def stop(self) -> None:
-        for process in reversed(self.running):
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGTERM)
-        end = time.monotonic() + 15
-        for process in self.running:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(max(0.1, end - time.monotonic()))
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-
-    def wait(self, what: str, until: Callable[[], bool], seconds: float) -> None:
-        end = time.monotonic() + seconds
-        while not until():
-            if time.monotonic() > end or any(p.poll() for p in self.running):
-                logs = sorted(self.folder.glob("*.log"))
-                tails = "\n".join(f"{p.name}: {p.read_text()[-800:]}" for p in logs)
-                raise SystemExit(f"{what} did not come.\n{tails}")
-            time.sleep(0.02)
 
 
 def coterie(folder: Path, *arguments: str) -> None:
@@ -269,53 +219,6 @@ give_up = 600
     )
 
 
-def site(folder: Path, name: str, more: str) -> str:
-    """A participant's config; its path."""
-    path = folder / f"{name}.site.toml"
-    path.write_text(
-        f'plan = "plan.toml"\nname = "{name}"\nfolder = "{name}-state"\n'
-        f'keys = "keys/nodes/{name}"\n{more}'
-    )
-    return str(path)
-
-
-def start_zenoh(crew: Crew, clients: int) -> Path:
-    """The folder of the hub's run."""
-    listening = f"tls/{address(clients)}:{PORT}"
-    for k in range(clients):
-        near = f'[[neighbours]]\nname = "hub"\nendpoint = "{listening}"\n'
-        path = site(crew.folder, f"site-{k}", f'[data]\npath = "site-{k}.npz"\n{near}')
-        crew.start(k, f"site-{k}", "peer", "--config", path)
-    path = site(crew.folder, "hub", f'role = "hub"\nlisten = "{listening}"\n')
-    crew.start(clients, "hub", "peer", "--config", path)
-    return crew.folder / "hub-state"
-
-
-def start_flower(crew: Crew, clients: int, look: float = 10.0) -> tuple[Path, float]:
-    """The folder of the hub's run, and bytes per client and second before it began."""
-    home = crew.folder / "hub"
-    crew.start(
-        clients,
-        "hub",
-        *("hub", "up", "--keys", "keys", "--folder", str(home)),
-        *("--host", address(clients), "--port", str(PORT)),
-    )
-    crew.wait("the hub", (home / "hub.json").is_file, 120)
-    for k in range(clients):
-        more = f'hub = "{address(clients)}:{PORT}"\n[data]\npath = "site-{k}.npz"\n'
-        crew.start(k, f"site-{k}", "client", "join", site(crew.folder, f"site-{k}", more))
-    # Clients that ask for work at a steady rate have arrived: two looks that agree.
-    rate, last, end = 0.0, -1.0, time.monotonic() + 180
-    while rate < 100 * clients or abs(rate - last) > 0.1 * rate:
-        if time.monotonic() > end:
-            raise SystemExit("the clients did not come.")
-        before, began, last = counted(clients), time.monotonic(), rate
-        time.sleep(look)
-        rate = sum(counted(clients) - before) / (time.monotonic() - began)
-    crew.start(clients, "run", "hub", "run", "plan.toml", "--folder", str(home))
-    return home / PLAN, rate / clients
-
-
 def measured(folder: Path, carrier: str, clients: int, rounds: int) -> Found:
     with lab(clients + 1) as spaces:
         crew = Crew(folder, spaces)
@@ -323,7 +226,7 @@ def measured(folder: Path, carrier: str, clients: int, rounds: int) -> Found:
             if carrier == "zenoh":
                 run, idle = start_zenoh(crew, clients), 0.0
             else:
-                run, idle = start_flower(crew, clients)
+                run, idle = start_flower(crew, clients, counted)
             first = reading(crew, run, clients, WARM_UP)
             last = reading(crew, run, clients, WARM_UP + rounds)
         finally:

@@ -10,7 +10,7 @@ import pytest
 
 from coterie import Federation, load
 from coterie.deploy.plan import Plan
-from tests.support.flower_lab import NAMES, Lab
+from tests.support.hub_lab import NAMES, Lab
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +19,7 @@ def fed() -> Federation:
 
 
 @pytest.fixture
-def lab(tmp_path: Path, fed: Federation) -> Iterator[Callable[..., Lab]]:
+def hub_lab(tmp_path: Path, fed: Federation) -> Iterator[Callable[..., Lab]]:
     made: list[Lab] = []
 
     def make(*plans: Plan, fed: Federation = fed) -> Lab:

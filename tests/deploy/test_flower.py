@@ -1,9 +1,8 @@
-"""A hub over Flower's grid without Flower's processes: nonsense, silence, refusals."""
+"""The Flower app's two ends without Flower's processes: nonsense, silence, refusals."""
 
 from __future__ import annotations
 
 import importlib
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,16 +15,16 @@ from coterie import Federation
 from coterie.core.errors import InvalidInput
 from coterie.deploy.client import Client
 from coterie.deploy.hub import Hub
-from coterie.deploy.keys import authority as keys
+from coterie.deploy.log import GaveUp
 from coterie.deploy.plan import Plan, Rules
 from coterie.deploy.site import save_own
 from coterie.engine.simulate import Simulator, drive
-from tests.support.flower_lab import NAMES, make_plan
+from tests.support.hub_lab import NAMES, make_plan
 
 pytest.importorskip("flwr")
-conductor, flower, link, members, up = (
+app, conductor, library, records = (
     importlib.import_module(f"coterie.deploy.flower.{name}")
-    for name in ("conductor", "supervise", "link", "members", "up")
+    for name in ("app", "conductor", "library", "records")
 )
 
 
@@ -41,150 +40,119 @@ class Room:
         plan: Plan,
         spoil: Callable[[int, Any], Any] = lambda k, answer: answer,
     ) -> None:
-        identity = importlib.import_module(
-            "flwr.supercore.task_identity"
-        ).TaskIdentity  # else Flower makes no messages
-        identity.run_id = identity.node_id = identity.task_id = 1
-        self.spoil, self.waiting = spoil, dict[str, Any]()
-        self.away: set[int] = set()
-        keys.init(folder / "keys", "lab")
+        self.spoil, self.waiting, self.away = spoil, list[Any](), set[int]()
         (folder / "plan.toml").write_text(plan.to_toml())
+        self.sites = [folder / name / "site.toml" for name in NAMES]
         for k, name in enumerate(NAMES):
-            keys.issue(folder / "keys", name)
             (folder / name).mkdir()
             save_own(fed, k, folder / name / "data.npz")
-            (folder / name / "site.toml").write_text(
+            self.sites[k].write_text(
                 f'plan = "../plan.toml"\nname = "{name}"\nfolder = "state"\n[data]\npath ='
                 ' "data.npz"\n'
             )
-        self.desks = [
-            flower.Desk([folder / name / "site.toml"], lambda sentence: None) for name in NAMES
-        ]
-        known = keys.flower_keys(folder / "keys")
-        self.public = [members.pem(known[name]) for name in NAMES]
         self.said: list[str] = []
         self.hub = Hub(plan, folder / "hub", say=self.said.append)
-        known_members = members.Members(plan, folder / "keys", self.said.append)
-        grid: Any = self
-        self.conductor = conductor.Conductor(
-            grid, self.hub, known_members, self.said.append, lambda *_: None
-        )
+        self.conductor = conductor.Conductor(self, self.hub, self.said.append)
 
     def get_nodes(self) -> list[Any]:
-        """Numbers and names are lies; only the key counts."""
+        """Numbers mean nothing, and a node of another name is nobody's."""
         there = [k for k in range(len(NAMES)) if k not in self.away]
+        nodes = [(100 - k, NAMES[k]) for k in there]
         return [
-            SimpleNamespace(
-                node_id=100 - k, name="ward-a", public_key=self.public[k], last_activated_at=""
-            )
-            for k in there
+            SimpleNamespace(node_id=node, name=name, last_activated_at="")
+            for node, name in [*nodes, (7, ""), (8, "stranger")]
         ]
 
     def push_messages(self, messages: list[Any]) -> list[str]:
         idents = []
         for message in messages:
-            idents.append(f"message{len(self.waiting)}-{time.monotonic()}")
-            message.metadata.__dict__["_message_id"] = idents[-1]
-            k = 100 - message.metadata.dst_node_id
-            answer = self.spoil(k, self.desks[k].answer(message.content))
-            self.waiting[idents[-1]] = (
-                None if answer is None else flower.Message(answer, reply_to=message)
-            )
+            k = 100 - message.to
+            answer = self.spoil(k, app.answer([self.sites[k]], message.content, lambda _: None))
+            idents.append(f"message-{len(self.waiting)}")
+            self.waiting.append(answer)
         return idents
 
     def pull_messages(self, idents: list[str]) -> list[Any]:
-        found = [self.waiting.pop(i) for i in idents if self.waiting.get(i) is not None]
-        return found
+        found = [(i, self.waiting[int(i.partition("-")[2])]) for i in idents]
+        return [
+            SimpleNamespace(
+                content=answer,
+                metadata=SimpleNamespace(reply_to_message_id=i),
+                has_error=lambda: False,
+            )
+            for i, answer in found
+            if answer is not None
+        ]
 
 
-def test_who_is_who_what_is_nonsense_and_what_is_said(
-    tmp_path: Path, fed: Federation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(conductor, "AGAIN", 0.0)
-    monkeypatch.setattr(conductor, "POLL", 0.0)
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch, unsynced: None) -> None:
+    """Outside of a run Flower makes no messages."""
+
+    def message(content: Any, to: int, kind: str, *, ttl: float, group_id: str) -> Any:
+        return SimpleNamespace(content=content, to=to)
+
+    monkeypatch.setattr(conductor, "Message", message)
+    for name in ("AGAIN", "POLL", "LOOK"):
+        monkeypatch.setattr(conductor, name, 0.0)
+
+
+def test_what_is_nonsense_and_what_is_said(tmp_path: Path, fed: Federation) -> None:
     plan = make_plan(fed, "fedu", rounds=2)
-    record = flower.ConfigRecord
+    record, table = library.ConfigRecord, library.RecordDict
+    full = InvalidInput("'/home/ward/state/client.safetensors' cannot be written:\x1b[2J No space")
     bad = [
-        flower.RecordDict({"other": record({"envelope": "{}"})}),
-        flower.RecordDict({"coterie": record({"envelope": "\x00{", "frames": [b"?"]})}),
-        flower.RecordDict({"coterie": record({"envelope": "{}", "more": 1})}),
-        flower.RecordDict({"coterie": record({"error": "the disk is\x1b[2J full"})}),
+        table({"other": record({"envelope": "{}"})}),
+        table({"coterie": record({"envelope": "\x00{", "frames": [b"?"]})}),
+        table({"coterie": record({"envelope": "{}", "more": 1})}),
+        records.refused(full),
     ]
     room = Room(tmp_path, fed, plan, lambda k, answer: bad.pop() if bad and k == 1 else answer)
     room.conductor.run()
     assert room.hub.finished
     assert [client.rejected for client in room.hub.clients] == [0, 3, 0]
     said = "\n".join(room.said)
-    assert "ward-b cannot answer: the disk is [2J full" in said
+    assert "ward-b cannot answer: '…/client.safetensors' cannot be written: [2J No space" in said
     assert said.count("rejected a message of ward-b") == 3
-    simulator = Simulator(
-        plan.method, fed, plan.model, plan.training, plan.coupling, channel=plan.channel
-    )
+    simulator = Simulator(plan.method, fed, plan.model, plan.training, plan.coupling)
     list(drive(simulator))
     for k, name in enumerate(NAMES):
-        mine = (
-            Client(plan, k, fed.subset(np.array([k])), tmp_path / name / "state")
-            .models()["personal"]
-            .flat()
-        )
-        np.testing.assert_allclose(
-            mine, simulator.models(k)["personal"].flat(), rtol=1e-5, atol=1e-6
-        )
+        client = Client(plan, k, fed.subset(np.array([k])), tmp_path / name / "state")
+        mine = client.models()["personal"].flat()
+        np.testing.assert_array_equal(mine, simulator.models(k)["personal"].flat())
 
 
-def test_the_silent_the_revoked_and_the_last_resort(
-    tmp_path: Path, fed: Federation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(conductor, "POLL", 0.0)
-    monkeypatch.setattr(conductor, "LOOK", 0.0)
-    plan = make_plan(fed, "pfedme", rounds=4, rules=Rules(patience=0.5, give_up=1.5))
-    room = Room(tmp_path, fed, plan)
+def test_the_silent(tmp_path: Path, fed: Federation) -> None:
+    """With "wait" the run stops, and goes on when all are there; with "go-on" it does without."""
+    plan = make_plan(fed, "fedu", rounds=2, rules=Rules(patience=0.5, give_up=1.0))
+    (tmp_path / "wait").mkdir()
+    room = Room(tmp_path / "wait", fed, plan)
     room.away = {2}
-    with pytest.raises(
-        conductor.GaveUp, match=r"round 0: no usable answer from ward-c \(not connected\) in"
-    ):
+    words = r"round 0: no usable answer from ward-c \(not connected\) in"
+    with pytest.raises(GaveUp, match=words):
         room.conductor.run()
-    keys.revoke(tmp_path / "keys", "ward-c")
     room.away = set()
     room.conductor.run()
     assert room.hub.finished
-    assert any("ward-c is revoked" in sentence for sentence in room.said)
-    assert not np.any(room.hub.ledger.rows()[:, 1] == 2)
-
-
-def test_a_round_is_closed_without_the_silent_where_the_plan_says_so(
-    tmp_path: Path, fed: Federation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(conductor, "POLL", 0.0)
-    plan = make_plan(
-        fed, "ditto", rounds=2, rules=Rules(on_missing="go-on", patience=0.5, at_least=0.6)
+    go_on = Rules(on_missing="go-on", patience=0.5, at_least=0.6)
+    (tmp_path / "go-on").mkdir()
+    room = Room(
+        tmp_path / "go-on",
+        fed,
+        make_plan(fed, "fedu", rounds=2, rules=go_on),
+        lambda k, answer: None if k == 0 else answer,
     )
-    room = Room(tmp_path, fed, plan, lambda k, answer: None if k == 0 else answer)
     room.conductor.run()
     assert room.hub.finished
     assert sum("without ward-a" in sentence for sentence in room.said) == 2
 
 
-@pytest.mark.parametrize(
-    ("sentence", "shown"),
-    [
-        (
-            "'/home/ward/state/client.safetensors' cannot be read",
-            "'…/client.safetensors' cannot be read",
-        ),
-        ("lower lr/2 and a/b", "lower lr/2 and a/b"),
-    ],
-)
-def test_a_refusal_does_not_tell_where_things_lie(sentence: str, shown: str) -> None:
-    assert flower._without_paths(sentence) == shown
-
-
-def test_a_hub_needs_keys_of_its_own_kind(tmp_path: Path, fed: Federation) -> None:
-    keys.init(tmp_path / "keys", "lab")
-    with pytest.raises(InvalidInput, match="must hold the keys of one hub"):
-        up.hub_identity(tmp_path / "keys")
-    with pytest.raises(InvalidInput, match="are of a client, but a hub needs"):
-        up.hub_identity(keys.issue(tmp_path / "keys", "ward-a"))
-    assert up.hub_identity(keys.issue(tmp_path / "keys", "hub", role="hub")).name == "hub"
-    with pytest.raises(InvalidInput, match="no hub was started"):
-        link.read_hub(tmp_path)
+def test_what_a_site_must_have(tmp_path: Path, fed: Federation) -> None:
+    room = Room(tmp_path, fed, make_plan(fed, "fedu", rounds=2))
+    other = make_plan(fed, "fedu", rounds=3)
+    request = Hub(other, tmp_path / "other").requests()[0]
+    said: list[str] = []
+    app.answer([room.sites[0]], records.packed(request), said.append)
+    assert "the other side has another plan" in said[0]
+    with pytest.raises(InvalidInput, match="the node config has no sites"):
+        app.sites_of("")

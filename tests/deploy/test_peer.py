@@ -14,7 +14,7 @@ import pytest
 
 from coterie.core.errors import InvalidInput
 from coterie.data.federation import Federation
-from coterie.deploy.zenoh.peer import GaveUp
+from coterie.deploy.log import GaveUp
 from tests.support.bills import in_order
 from tests.support.peer_world import World
 from tests.support.peering import (

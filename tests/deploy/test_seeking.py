@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from coterie.core.errors import InvalidInput
+from coterie.deploy.log import GaveUp
 from coterie.deploy.neighbour import Neighbour
 from coterie.deploy.site import OwnData, PeerOf, Site
-from coterie.deploy.zenoh.peer import GaveUp, Passport, open_to_all
+from coterie.deploy.zenoh.peer import Passport, open_to_all
 from tests.deploy.test_finding import clinic, make_plan
 from tests.support.bills import in_order
 from tests.support.peering import flats, simulated

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
 
-from tests.support.peering import NAMES, make_plan, peer_town, star_town, the_digits
+from tests.support.peering import NAMES, make_plan, peer_town, the_digits
 from tests.support.town_checks import WELL, check_equal
 
 
@@ -48,54 +47,3 @@ def test_compressed(tmp_path: Path) -> None:
         town.start(*NAMES)
         assert town.wait() == WELL, town.logs()
         check_equal(town, plan)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["fedu", "pfedme"])
-def test_star(tmp_path: Path, method: str) -> None:
-    plan = make_plan(the_digits(), method, rounds=10)
-    with star_town(tmp_path, plan) as town:
-        town.start("hub", *NAMES)
-        assert town.wait() == {"hub": 0, **WELL}, town.logs()
-        check_equal(town, plan, names=("hub",))
-
-
-KIN = {"name": "kin", "neighbours": 2, "after": 3, "every": 20}
-
-
-@pytest.mark.slow
-def test_star_that_learns_its_graph_with_a_client_that_is_killed_and_a_hub_that_is(
-    tmp_path: Path,
-) -> None:
-    """While the hub waits for the last client's sketch, and a client again in a round."""
-    plan = make_plan(the_digits(), "fedu", rounds=50).with_(graph={"kind": "learn", "rule": KIN})
-    with star_town(tmp_path, plan) as town:
-        town.start("hub", *NAMES[:4])
-        answered = town.state("p3") / "client.safetensors"
-        town.until(answered.is_file, "p3's rounds alone")
-        town.kill("hub")
-        town.kill("p3")
-        assert town.status("hub")["round"] < 0, "the sketches are there already"
-        town.start("hub", "p3", "p4")
-        town.until(lambda: town.status("hub")["round"] >= 22, "round 22")
-        town.kill("p1")
-        town.start("p1")
-        assert town.wait() == {"hub": 0, **WELL}, town.logs()
-        check_equal(town, plan, names=("hub",))
-
-
-@pytest.mark.slow
-def test_star_with_a_client_that_is_killed_and_a_hub_that_is(tmp_path: Path) -> None:
-    plan = make_plan(the_digits(), "fedu", rounds=60)
-    with star_town(tmp_path, plan) as town:
-        town.start("hub", *NAMES)
-        town.until(lambda: town.status("hub")["round"] >= 5, "round 5")
-        town.kill("p1")
-        time.sleep(1)
-        town.start("p1")
-        town.until(lambda: town.status("hub")["round"] >= 15, "round 15")
-        town.kill("hub")
-        time.sleep(1)
-        town.start("hub")
-        assert town.wait() == {"hub": 0, **WELL}, town.logs()
-        check_equal(town, plan, names=("hub",))

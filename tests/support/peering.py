@@ -317,19 +317,6 @@ def peer_town(
 
 
 @contextlib.contextmanager
-def star_town(folder: Path, plan: Plan) -> Iterator[Town]:
-    """A hub that listens and five clients that call it, settled, not started."""
-    with town(folder, plan, names=("hub", *NAMES)) as made:
-        made.settle("hub", {"role": "hub", "listen": made.endpoint("hub")}, role="hub")
-        for k, name in enumerate(NAMES):
-            (folder / name).mkdir()
-            save_own(the_digits(), k, folder / name / "own.npz")
-            near = [{"name": "hub", "endpoint": made.endpoint("hub")}]
-            made.settle(name, {"data": {"path": "own.npz"}, "neighbours": near}, role="client")
-        yield made
-
-
-@contextlib.contextmanager
 def seeking_town(folder: Path, plan: Plan, fed: Federation) -> Iterator[Town]:
     """Peers that find their kin: the first listens, the others know the first one's address."""
     assert not isinstance(plan.clients, int)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -21,6 +22,11 @@ err = Console(stderr=True)
 
 def say(sentence: str) -> None:
     err.print(sentence, style="yellow", highlight=False, markup=False)
+
+
+def stopped(number: int, frame: FrameType | None) -> None:
+    """What a process does at SIGTERM, if it is to end as with Ctrl-C."""
+    raise KeyboardInterrupt
 
 
 Set = Annotated[

@@ -157,7 +157,7 @@ def deploy_demo(
         bool,
         typer.Option(
             "--peers",
-            help="Five peers and no server (Zenoh), instead of three clients and a hub (Flower).",
+            help="Five peers and no server, instead of three clients and a hub.",
         ),
     ] = False,
     learn: Annotated[
@@ -172,14 +172,11 @@ def deploy_demo(
     ] = None,
     rounds: Annotated[
         int | None,
-        typer.Option(help="Communication rounds (default: 4 with a hub, 200 without).", min=2),
+        typer.Option(help="Communication rounds (default: 100 with a hub, 200 without).", min=2),
     ] = None,
 ) -> None:
     """A real federation on this machine, with keys and TLS; one participant is killed in the
     middle, and all end with the simulator's models.
-
-    With a hub it takes a few minutes: Flower lets a killed client back in only when its lease has
-    run out.
     """
     from coterie.deploy import demo
 
@@ -200,7 +197,7 @@ def deploy_demo(
     rows = (
         demo.with_peers(made_in, rounds or 200, say, learn=learn)
         if peers
-        else demo.with_hub(made_in, rounds or 4, say)
+        else demo.with_hub(made_in, rounds or 100, say)
     )
     console = _console()
     console.print(demo.table(rows))

@@ -1,19 +1,22 @@
-"""`coterie hub` and `coterie client`: a real federation with a hub, over Flower."""
+"""`coterie hub` and `coterie client`: a real federation with a hub, over Zenoh."""
 
 from __future__ import annotations
 
 import json
+import signal
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
+from coterie.cli.console import stopped
 from coterie.cli.deploy import status_table
 from coterie.report.units import bytes_text
 
-hub_app = typer.Typer(help="The hub of a real federation, over Flower.", no_args_is_help=True)
+hub_app = typer.Typer(help="The hub of a real federation.", no_args_is_help=True)
 client_app = typer.Typer(
     help="A client of a hub: take part, export its models.", no_args_is_help=True
 )
@@ -26,7 +29,7 @@ SiteFile = Annotated[
 
 @hub_app.callback()
 def _hub() -> None:
-    """The hub of a real federation, over Flower."""
+    """The hub of a real federation."""
 
 
 @client_app.callback()
@@ -56,14 +59,15 @@ def up(
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port that clients call.")] = 9092,
 ) -> None:
-    """Bring a hub up and keep it up: Flower's SuperLink with TLS and registered nodes only. Ctrl-C
-    ends it.
+    """Bring a hub up and keep it up: the gate through which clients come, with certificates on
+    both sides. Ctrl-C ends it.
 
     Example: coterie hub up --keys keys --folder hub --host 0.0.0.0
     """
-    from coterie.deploy.flower import run as flower_run
+    from coterie.deploy.zenoh import gate
 
-    flower_run.up(keys, folder, host, port, say=_say)
+    signal.signal(signal.SIGTERM, stopped)
+    gate.up(keys, folder, host, port, say=_say)
 
 
 @hub_app.command()
@@ -77,41 +81,25 @@ def run(
 
     Example: coterie hub run plan.toml --folder hub
     """
-    from coterie.deploy.flower import run as flower_run
+    from coterie.deploy.zenoh import conduct
 
     err = Console(stderr=True)
-    with (
-        err.status("waiting for the hub's process …") if err.is_terminal else err.capture()
-    ) as status:
+    with err.status("waiting for clients …") if err.is_terminal else err.capture() as status:
 
-        def show(now: dict[str, Any]) -> None:
+        def show(hub: Any, waiting: Collection[str]) -> None:
             if hasattr(status, "update"):
-                waiting = ", ".join(now.get("waiting", [])) or "nobody"
+                bill = hub.ledger
                 status.update(
-                    f"round {now.get('round', 0)}: {bytes_text(now.get('up', 0))} up,"
-                    f" {bytes_text(now.get('down', 0))} down; waiting for {waiting}"
+                    f"round {hub.t}: {bytes_text(bill.up)} up, {bytes_text(bill.down)} down;"
+                    f" waiting for {', '.join(waiting) or 'nobody'}"
                 )
 
-        results = flower_run.run(plan, folder, say=_print, show=show)
+        signal.signal(signal.SIGTERM, stopped)
+        results = conduct.run(plan, folder, say=_print, show=show)
     _print(f"Results: {results}")
     Console(width=None if sys.stdout.isatty() else 160).print(
         status_table(json.loads((results / "status.json").read_text()))
     )
-
-
-@hub_app.command()
-def register(
-    name: Annotated[str, typer.Argument(help="The client's name in the plan.")],
-    key: Annotated[Path, typer.Argument(help="Its flower.pub.")],
-    folder: HubFolder,
-) -> None:
-    """Let a client in, at a hub without the operator's books (with them, `hub up` does it by
-    itself).
-    """
-    from coterie.deploy.flower import run as flower_run
-
-    flower_run.register(folder, name, key)
-    _print(f"{name} may take part.")
 
 
 @client_app.command()
@@ -120,21 +108,20 @@ def join(
         list[Path],
         typer.Argument(help="The client's config; several for several plans at the same hub."),
     ],
-    plain: Annotated[
-        bool,
-        typer.Option(
-            "--plain", help="Let Flower run the hub's copy of the app, in a process per message."
-        ),
-    ] = False,
 ) -> None:
-    """Take part in a federation until Ctrl-C: a Flower SuperNode and a worker, started again
-    whenever they die.
+    """Take part in a federation, until its plans are over: wait for the hub, train here, answer.
+
+    Killed or stopped, the same command goes on where it was.
 
     Example: coterie client join site.toml
     """
-    from coterie.deploy.flower import run as flower_run
+    from coterie.deploy.zenoh import join as zenoh_join
 
-    flower_run.join(sites, say=_say, plain=plain)
+    signal.signal(signal.SIGTERM, stopped)
+    try:
+        zenoh_join.join(sites, say=_say)
+    except KeyboardInterrupt:
+        _say("stopped; the same command goes on where it was.")
 
 
 @client_app.command()
@@ -148,7 +135,7 @@ def export(
 
     Example: coterie client export site.toml --out models
     """
-    from coterie.deploy.flower import run as flower_run
+    from coterie.deploy import sites
 
-    for path in flower_run.export(site, folder):
+    for path in sites.export(site, folder):
         _print(str(path))

@@ -6,10 +6,12 @@ import signal
 import sys
 import time
 from pathlib import Path
-from types import FrameType
 from typing import Annotated
 
 import typer
+
+from coterie.cli.console import stopped
+from coterie.core.errors import InvalidInput
 
 
 def peer(
@@ -27,7 +29,7 @@ def peer(
     neighbours, and with nobody else.
 
     Killed or stopped, the same command goes on where it was; `coterie status FOLDER` tells where
-    that is. With a plan whose method needs a hub, the machine with role = "hub" is one.
+    that is.
 
     Example: coterie peer --config peer.toml
     """
@@ -41,16 +43,12 @@ def peer(
                 f"{time.strftime('%H:%M:%S')} {site.name}: {sentence}", file=sys.stderr, flush=True
             )
 
-    signal.signal(signal.SIGTERM, _stopped)
-    if site.plan.peers:
-        from coterie.deploy.zenoh.peer import run_peer
+    if not site.plan.peers:
+        raise InvalidInput(
+            f"{site.plan.method.name} needs a hub: run the plan with `coterie hub` and `coterie"
+            " client`."
+        )
+    from coterie.deploy.zenoh.peer import run_peer
 
-        run_peer(site, say)
-    else:
-        from coterie.deploy.zenoh.star import run_star
-
-        run_star(site, say)
-
-
-def _stopped(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
+    signal.signal(signal.SIGTERM, stopped)
+    run_peer(site, say)

@@ -1,6 +1,6 @@
 """The hub of a real federation: makes requests, takes replies, merges.
 
-Whatever carries them (Flower, Zenoh, a test) drives it:
+Whatever carries them (Zenoh, Flower, a test) drives it:
 
     for k, request in hub.requests().items(): …send…
     hub.take(k, reply)        # for every reply; raises Rejected on what no honest client sends
@@ -156,25 +156,22 @@ class Hub:
         The same bytes however often it is called.
         """
         assert not self.done
-        if self.finding:
-            return {
-                k: self.request(k, "sketch", False) for k in self.asked if k not in self.replies
-            }
-        senders = set(self.cohort)
-        return {
-            k: self.request(k, "work", k in senders) for k in self.asked if k not in self.replies
-        }
+        return {k: self.question(k) for k in self.asked if k not in self.replies}
 
     def farewells(self) -> dict[int, Request]:
         """After the last round: the last word of the hub, for every client that has not confirmed
         it.
         """
         assert self.done
-        return {
-            k: self.request(k, "finish", False)
-            for k in range(self.plan.size)
-            if k not in self.replies
-        }
+        return {k: self.question(k) for k in range(self.plan.size) if k not in self.replies}
+
+    def question(self, k: int) -> Request:
+        """What to ask of client k now."""
+        if self.done:
+            return self.request(k, "finish", False)
+        if self.finding:
+            return self.request(k, "sketch", False)
+        return self.request(k, "work", k in self.cohort)
 
     def request(self, k: int, kind: str, send: bool) -> Request:
         seen = self.clients[k].seen

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 from typing import Any
 
 from coterie.core.errors import CoterieError, InvalidInput
@@ -21,6 +22,10 @@ class Rejected(CoterieError):
 
     Nothing has changed; the sentence goes to the log, with who sent it.
     """
+
+
+class Refusal(CoterieError):
+    """A client says why it cannot answer."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,6 +79,21 @@ def envelope(message: Request | Reply) -> str:
         f.name: getattr(message, f.name) for f in dataclasses.fields(message) if f.name != "frames"
     }
     return json.dumps(values, sort_keys=True)
+
+
+def refusal(error: Exception) -> str:
+    """The envelope of a client that cannot answer: the sentence, without the folders of its disk,
+    which are nobody else's business.
+    """
+    sentence = re.sub(r"(?:/[^/\s'\":,;]+)+/([^/\s'\":,;]+)", r"…/\1", str(error))
+    return json.dumps({"error": sentence[:500]})
+
+
+def one_line(text: str) -> str:
+    """What somebody else has written, fit for a log: one line, and nothing that moves a terminal's
+    cursor.
+    """
+    return " ".join("".join(c if c.isprintable() else " " for c in text[:2000]).split())[:300]
 
 
 def _is(value: Any, kind: str) -> bool:
@@ -134,10 +154,12 @@ def read_json(text: str | bytes) -> dict[str, Any]:
 
 
 def opened(kind: type[Any], text: str | bytes, frames: tuple[bytes, ...]) -> Any:
-    """A Request or Reply from its envelope and frames; raises Rejected on anything that `envelope`
-    cannot have written.
+    """A Request or Reply from its envelope and frames; raises Refusal when a client says that it
+    cannot answer, and Rejected on anything that `envelope` cannot have written.
     """
     values, expected = read_json(text), _KINDS[kind]
+    if kind is Reply and set(values) == {"error"} and isinstance(values["error"], str):
+        raise Refusal(one_line(values["error"]))
     if set(values) != set(expected):
         raise Rejected("an envelope lacks fields or has others than it should.")
     for key, value in values.items():
@@ -172,14 +194,17 @@ def refuse(error: Exception) -> Rejected:
 
 __all__ = [
     "InvalidInput",
+    "Refusal",
     "Rejected",
     "Reply",
     "Request",
     "check_plan",
     "check_size",
     "envelope",
+    "one_line",
     "opened",
     "read_json",
+    "refusal",
     "refuse",
     "sketch_round",
     "total",

@@ -22,9 +22,6 @@ name = "ward-b"
 number = 1
 endpoint = "tls/ward-b.example.org:7447"
 weight = 1.0
-
-A hub of peers (a star method with `coterie peer`) has role = "hub", a name that no client has,
-listen, and no data; its neighbours are the clients. Theirs is the hub.
 """
 
 from __future__ import annotations
@@ -158,7 +155,6 @@ KEYS = (
     "data",
     "listen",
     "neighbours",
-    "role",
 )
 
 
@@ -187,8 +183,6 @@ class Site:
     share_scores: bool = False
     listen: str = ""
     neighbours: tuple[PeerOf, ...] = ()
-    role: str = ""
-    """"hub": it has no data and no number."""
 
     @classmethod
     def from_file(cls, path: Path) -> Site:
@@ -205,28 +199,21 @@ class Site:
                 raise unknown("the key", key, KEYS)
         text = {
             key: _text(config, key, needed=key in ("plan", "name"))
-            for key in ("plan", "name", "folder", "keys", "hub", "listen", "role")
+            for key in ("plan", "name", "folder", "keys", "hub", "listen")
         }
         base = path.parent
         plan = Plan.from_file(base / text["plan"])
-        if text["role"] not in ("", "hub"):
-            raise InvalidInput(f"role is {text['role']!r}, but must be 'hub' or left out.")
-        hub = text["role"] == "hub"
-        number = -1 if hub else config.get("number")
+        number = config.get("number")
         if number is None:
             number = plan.number(text["name"])
-        if (
-            isinstance(number, bool)
-            or not isinstance(number, int)
-            or not (hub or 0 <= number < plan.size)
-        ):
+        if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < plan.size:
             raise InvalidInput(
                 f"number is {number!r}, but must be a whole number from 0 to {plan.size - 1}."
             )
         share = config.get("share_scores", False)
         if not isinstance(share, bool):
             raise InvalidInput(f"share_scores is {share!r}, but must be true or false.")
-        data = {"path": ""} if hub else config.get("data")
+        data = config.get("data")
         if not isinstance(data, dict):
             raise InvalidInput("the table [data] is missing; it must have a path.")
         listed = config.get("neighbours", [])
@@ -244,7 +231,6 @@ class Site:
             share_scores=share,
             listen=text["listen"],
             neighbours=tuple(_neighbour(n, plan) for n in listed),
-            role=text["role"],
         )
 
     def load_data(self) -> Federation:

@@ -39,15 +39,15 @@ ENGINES = {
         work_seconds=0.02, message_seconds=0.003, round_seconds=0.02, framing=1.05, envelope=500
     ),
     "flower": Costs(
-        work_seconds=1.4, message_seconds=0.02, round_seconds=0.5, framing=1.05, envelope=2000
+        work_seconds=6.4, message_seconds=0.02, round_seconds=0.5, framing=1.05, envelope=2000
     ),
 }
 """Rough.
 
-Flower: about 2 s a round were seen on loopback (`coterie deploy-demo`, 3 clients), most of it
-waiting for the next look; how they split is assumed. Plain Flower, a process per message, takes 7
-s. Zenoh: as bench/network.py measured it on two cores with little else to do, messages of 38 kB.
-`framing` was measured too (bytes of the device over the payload's).
+Flower: about 7 s a round were seen on loopback (3 clients), most of it starting a process per
+message and waiting for the next look; how they split is assumed. Zenoh: as bench/network.py
+measured it on two cores with little else to do, messages of 38 kB. `framing` was measured too
+(bytes of the device over the payload's).
 """
 
 

@@ -1,4 +1,4 @@
-"""Three clients and a hub over Flower."""
+"""Three clients and a hub."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HUB_METHODS: dict[str, dict[str, Any]] = {
 
 
 def with_hub(folder: Path, rounds: int, say: Say) -> list[Row]:
-    """Three clients and a hub over Flower: lp-proj-1 and FedU, one client killed in the middle."""
+    """Three clients and a hub: lp-proj-1 and FedU, one client killed in the middle."""
     make_folder(folder)
     fed = load("digits", clients=3)
     names = [f"site-{k}" for k in range(3)]
@@ -57,8 +57,8 @@ def with_hub(folder: Path, rounds: int, say: Say) -> list[Row]:
             write_text(own / f"{method}.site.toml", tomli_w.dumps(site))
             sites[name].append(own / f"{method}.site.toml")
     say(
-        "Keys, plans and three clients' folders are made; bringing up the hub (TLS, registered"
-        " nodes only) and the clients …"
+        "Keys, plans and three clients' folders are made; bringing up the hub (mutual TLS,"
+        " each client by its own certificate) and the clients …"
     )
     rows = []
     with processes(folder / "logs") as running:
@@ -76,32 +76,27 @@ def with_hub(folder: Path, rounds: int, say: Say) -> list[Row]:
         for name in names:
             running.start(name, "client", "join", *map(str, sites[name]))
         wait_for("the hub", (folder / "hub" / "hub.json").is_file, 120, hub)
-        victim, killed = names[1], False
-        for method, plan in plans.items():
-            say(f"{plan.method.title}: {rounds} rounds …")
-            run = running.start(
-                f"run-{method}",
-                "hub",
-                "run",
-                str(folder / f"{method}.toml"),
-                "--folder",
-                str(folder / "hub"),
+        say(f"{' and '.join(p.method.title for p in plans.values())}: {rounds} rounds each …")
+        runs = {
+            method: running.start(
+                *(f"run-{method}", "hub", "run", str(folder / f"{method}.toml")),
+                *("--folder", str(folder / "hub")),
             )
-            status = folder / "hub" / method / "status.json"
-            if not killed:
-                wait_for(
-                    "the middle of the run",
-                    lambda status=status: round_of(status) >= rounds // 2,  # type: ignore[misc]
-                    300,
-                    run,
-                )
-                running.kill(victim)
-                killed = True
-                say(
-                    f"{victim} was killed (SIGKILL) in round {round_of(status)} and started again;"
-                    " Flower lets it back in within a minute …"
-                )
-                running.start(victim, "client", "join", *map(str, sites[victim]))
+            for method in plans
+        }
+        first, victim = next(iter(plans)), names[1]
+        status = folder / "hub" / first / "status.json"
+        wait_for(
+            "the middle of the run",
+            lambda: round_of(status) >= rounds // 2,
+            300,
+            runs[first],
+        )
+        running.kill(victim)
+        say(f"{victim} was killed (SIGKILL) in round {round_of(status)}; started again …")
+        running.start(victim, "client", "join", *map(str, sites[victim]))
+        for method, plan in plans.items():
+            run = runs[method]
             wait_for(f"the end of {method}", lambda run=run: run.poll() is not None, 600)  # type: ignore[misc]
             if run.returncode or hub.poll() is not None:
                 raise DemoFailed(f"{method} did not finish: {running.last_words(f'run-{method}')}")

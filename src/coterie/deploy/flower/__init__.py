@@ -1,1 +1,1 @@
-"""Hub methods over Flower."""
+"""Hub methods as a plain Flower app."""

@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from coterie.core.errors import CoterieError
+from coterie.core.errors import InvalidInput
 from coterie.deploy.flower.library import Grid, Message
-from coterie.deploy.flower.members import Members
-from coterie.deploy.flower.records import Refusal, one_line, packed, unpacked
-from coterie.deploy.messages import Rejected, Reply, Request
+from coterie.deploy.flower.records import packed, unpacked
+from coterie.deploy.log import GaveUp
+from coterie.deploy.messages import Refusal, Rejected, Reply, Request, one_line
 
 if TYPE_CHECKING:
     from coterie.deploy.hub import Hub
@@ -18,15 +18,9 @@ if TYPE_CHECKING:
 
 POLL = 0.25
 LOOK = 2.0
-"""Seconds between looks at who is there and who is revoked."""
+"""Seconds between looks at who is there."""
 AGAIN = 5.0
 """Seconds before somebody whose answer could not be used is asked again."""
-
-
-class GaveUp(CoterieError):
-    """The hub waited as long as the plan allows."""
-
-    exit_code = 4
 
 
 class Asked:
@@ -37,23 +31,21 @@ class Asked:
 
 
 class Conductor:
-    """Drives a Hub over Flower's grid."""
+    """Drives a Hub over Flower's grid.
 
-    def __init__(
-        self,
-        grid: Grid,
-        hub: Hub,
-        members: Members,
-        say: Callable[[str], None],
-        progress: Callable[..., None],
-    ) -> None:
-        self.grid, self.hub, self.members, self.say, self.progress = (
-            grid,
-            hub,
-            members,
-            say,
-            progress,
-        )
+    A node is the client under whose name its key was registered (`flwr supernode register KEY
+    --name ward-a`); nothing that a node says of itself counts.
+    """
+
+    def __init__(self, grid: Grid, hub: Hub, say: Callable[[str], None]) -> None:
+        self.grid, self.hub, self.say = grid, hub, say
+        if isinstance(hub.plan.clients, int):
+            raise InvalidInput(
+                "clients is a number, but a hub knows its clients by name: list them."
+            )
+        self.names = hub.plan.clients
+        self.present: dict[int, tuple[int, str]] = {}
+        """Client → Flower's node, and since when it is there."""
         self.rules = hub.plan.rules
         self.asked: dict[str, Asked] = {}
         self.pause: dict[int, float] = {}
@@ -71,14 +63,14 @@ class Conductor:
             what = hub.title
             self._gather(hub.requests, what)
             before = hub.ledger.up, hub.ledger.down
-            came, missing = len(hub.replies), [self.members.name(k) for k in hub.missing]
+            came, missing = len(hub.replies), [self.names[k] for k in hub.missing]
             hub.close()
             without = f", without {', '.join(missing)}" if missing else ""
             up, down = hub.ledger.up - before[0], hub.ledger.down - before[1]
             done = f"{hub.t} of {hub.plan.exchanges} done"
             self.say(f"{what}: {came} clients{without}; {up} bytes up, {down} down ({done}).")
         self._gather(hub.farewells, "the farewell")
-        missing = [self.members.name(k) for k in hub.missing]
+        missing = [self.names[k] for k in hub.missing]
         hub.end()
         self.say(
             "finished."
@@ -95,11 +87,10 @@ class Conductor:
         while True:
             self._send(requests)
             self._pull(what)
-            waiting = [k for k in self.hub.missing if k not in self.members.refused]
+            waiting = self.hub.missing
             if not waiting:
                 break
             waited = time.monotonic() - began
-            self.progress("running", self.hub, waiting)
             if (
                 self.rules.on_missing == "go-on"
                 and waited >= self.rules.patience
@@ -117,23 +108,21 @@ class Conductor:
             time.sleep(POLL)
             if time.monotonic() - self.looked >= LOOK:
                 self._look()
-        if not self.hub.done and not any(k in self.hub.replies for k in self.hub.cohort):
-            raise GaveUp(f"{what}: nobody is left who may take part.")
 
     def _look(self) -> None:
-        self.members.look(self.grid.get_nodes())
-        self.looked = time.monotonic()
+        self.looked, found = time.monotonic(), dict[int, tuple[int, str]]()
+        for node in self.grid.get_nodes():
+            if node.name in self.names:
+                found[self.names.index(node.name)] = (node.node_id, str(node.last_activated_at))
+        self.present = found
         for ident, asked in list(self.asked.items()):
             # One that has come back since it was asked does not know of it any more.
-            if (
-                asked.k in self.members.refused
-                or self.members.present.get(asked.k, asked.to) != asked.to
-            ):
+            if self.present.get(asked.k, asked.to) != asked.to:
                 del self.asked[ident]
 
     def _names(self, clients: Iterable[int]) -> str:
         return ", ".join(
-            f"{self.members.name(k)}{'' if k in self.members.present else ' (not connected)'}"
+            self.names[k] if k in self.present else f"{self.names[k]} (not connected)"
             for k in clients
         )
 
@@ -146,7 +135,7 @@ class Conductor:
         due = [
             k
             for k in self.hub.missing
-            if k in self.members.present and k not in busy and now >= self.pause.get(k, 0.0)
+            if k in self.present and k not in busy and now >= self.pause.get(k, 0.0)
         ]
         if not due:
             return
@@ -154,7 +143,7 @@ class Conductor:
         for k in due:
             # The time to live is Flower's: a node that was away does not work on what nobody waits
             # for any more.
-            to = self.members.present[k]
+            to = self.present[k]
             message = Message(
                 packed(wanted[k]),
                 to[0],
@@ -175,7 +164,7 @@ class Conductor:
                 self._take(asked.k, message, what)
 
     def _take(self, k: int, message: Message, what: str) -> None:
-        name = self.members.name(k)
+        name = self.names[k]
         if message.has_error():
             self.pause[k] = time.monotonic() + AGAIN
             self.say(f"{what}: no answer from {name}: {_flower_error(message)}; it is asked again.")

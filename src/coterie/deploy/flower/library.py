@@ -10,7 +10,7 @@ try:
     from flwr.serverapp import Grid, ServerApp
 except ImportError:
     raise InvalidInput(
-        "a hub and its clients need the package flwr: pip install 'coterie[flower]'."
+        "the Flower app needs the package flwr: pip install 'coterie[flower]'."
     ) from None
 
 __all__ = [

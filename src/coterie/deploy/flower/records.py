@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from coterie.core.errors import CoterieError
 from coterie.deploy.flower.library import ConfigRecord, RecordDict
-from coterie.deploy.messages import Rejected, Reply, Request, envelope, opened
+from coterie.deploy.messages import Rejected, Reply, Request, envelope, opened, refusal
 
 RECORD = "coterie"
 
@@ -19,25 +18,17 @@ def packed(message: Request | Reply) -> RecordDict:
     return RecordDict({RECORD: ConfigRecord(values)})
 
 
+def refused(error: Exception) -> RecordDict:
+    """In place of a reply: why there is none."""
+    return RecordDict({RECORD: ConfigRecord({"envelope": refusal(error)})})
+
+
 def unpacked(kind: type[Any], content: RecordDict) -> Any:
-    """A Request or Reply. Raises Rejected, also on a sentence that was sent in its place."""
+    """A Request or Reply. Raises Rejected, and Refusal on a sentence that was sent instead."""
     record = content.get(RECORD)
-    if not isinstance(record, ConfigRecord) or not set(record) <= {"envelope", "frames", "error"}:
+    if not isinstance(record, ConfigRecord) or not set(record) <= {"envelope", "frames"}:
         raise Rejected("the message is not one of coterie's.")
-    if isinstance(error := record.get("error"), str):
-        raise Refusal(one_line(error))
     text, frames = record.get("envelope"), record.get("frames", [])
     if not isinstance(text, str) or not isinstance(frames, list):
         raise Rejected("the message is not one of coterie's.")
     return opened(kind, text, tuple(frames))  # type: ignore[arg-type]
-
-
-class Refusal(CoterieError):
-    """A client says why it cannot answer."""
-
-
-def one_line(text: str) -> str:
-    """What somebody else has written, fit for a log: one line, and nothing that moves a terminal's
-    cursor.
-    """
-    return " ".join("".join(c if c.isprintable() else " " for c in text[:2000]).split())[:300]

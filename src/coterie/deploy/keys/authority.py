@@ -15,8 +15,6 @@ registered names and public keys. So:
 - A name that was revoked is not issued again. Where only the common name is seen, the new holder
   could not be told from a thief of the old key; a node that comes back gets another name. For the
   same reason `--renew` is no remedy for a stolen key: revoke it.
-- A Flower hub compares with nodes.json: `flower_keys` gives the public keys that may take part,
-  `is_refused` answers by name.
 
 A list is made when something is revoked, not by the calendar: its next update is the CA's own end.
 Its number only grows, so an old copy is noticed. nodes.json is written first and crl.pem is made
@@ -61,9 +59,7 @@ __all__ = [
     "Issued",
     "NodeIdentity",
     "Revocations",
-    "flower_keys",
     "init",
-    "is_refused",
     "issue",
     "listed",
     "load_certificate",
@@ -250,18 +246,6 @@ def listed(folder: Path) -> list[Issued]:
     Authority.load(folder)
     latest = {i.name: i for i in read_books(Path(folder))}
     return [latest[name] for name in sorted(latest)]
-
-
-def flower_keys(folder: Path, *, now: datetime | None = None) -> dict[str, str]:
-    """name → OpenSSH public key, of the nodes whose certificate is neither revoked nor expired."""
-    return {
-        i.name: i.flower_key for i in listed(folder) if i.status(now) in ("valid", "expires soon")
-    }
-
-
-def is_refused(folder: Path, name: str, *, now: datetime | None = None) -> bool:
-    """True for a name that is revoked, expired or was never issued."""
-    return name not in flower_keys(folder, now=now)
 
 
 def _publish(

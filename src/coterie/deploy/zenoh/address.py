@@ -18,9 +18,9 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from coterie.core.errors import InvalidInput
+from coterie.core.errors import CoterieError, InvalidInput
 from coterie.core.hosts import is_here
 from coterie.deploy.plan import NAME
 
@@ -28,6 +28,52 @@ LEASE_MS = 10_000
 """A link that is silent for so long is closed; a process that is stopped is noticed then."""
 SMALLEST_LIMIT = 64 << 20
 _ENDPOINT = re.compile(r"(tls|tcp)/(\[[0-9a-fA-F:.]+\]|[^:/\s]+):(\d{1,5})")
+
+
+def transport(identity: Any, largest: int, *, by_name: bool = True) -> dict[str, Any]:
+    """Links of a session. `largest` is the size of the largest message that is ever sent;
+    by_name: whoever is called must have a certificate for the host that is called.
+    """
+    link: dict[str, Any] = {
+        "protocols": ["tcp" if identity is None else "tls"],
+        "tx": {"lease": LEASE_MS},
+        "rx": {"max_message_size": max(SMALLEST_LIMIT, 4 * largest)},
+    }
+    if identity is not None:
+        mine = {"private_key": str(identity.key), "certificate": str(identity.certificate)}
+        link["tls"] = {
+            f"{side}_{what}": path for side in ("listen", "connect") for what, path in mine.items()
+        } | {
+            "root_ca_certificate": str(identity.ca),
+            "enable_mtls": True,
+            "verify_name_on_connect": by_name,
+            "close_link_on_expiration": True,
+        }
+    return {"link": link, "shared_memory": {"enabled": False}}
+
+
+def common(discovers: bool = False) -> dict[str, Any]:
+    """What all sessions have: nobody is looked for, nothing is shown."""
+    return {
+        "scouting": {"multicast": {"enabled": False}, "gossip": {"enabled": discovers}},
+        "adminspace": {"enabled": False},
+    }
+
+
+def allowed(
+    flow: Literal["ingress", "egress"], kinds: list[str], keys: list[str], of: str
+) -> dict[str, Any]:
+    """A rule of access control, with a name of its own: `of` says whose it is."""
+    return {
+        "id": f"{of} {flow} {' '.join(kinds)}",
+        "permission": "allow",
+        "flows": [flow],
+        "messages": kinds,
+        "key_exprs": keys,
+    }
+
+
+RETRY = {"period_init_ms": 200, "period_max_ms": 2000, "period_increase_factor": 1.5}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +92,11 @@ class Address:
     """
     discovers: bool = False
     """Whether it may hear from those it calls where the others are, and call them."""
+    tells: ClassVar[bool] = True
+    """Whether it sends its neighbours messages; whether it hears theirs; whether they may ask it.
+    """
+    hears: ClassVar[bool] = True
+    answers: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         for name in (self.name, *self.neighbours):
@@ -85,45 +136,28 @@ class Address:
                 " make keys with `coterie keys`."
             )
 
+    def unopened(self, reason: str) -> CoterieError:
+        """What is said when the session cannot be opened."""
+        return InvalidInput(
+            f"cannot open the network (listening on {self.listen or 'nothing'}): {reason}."
+        )
+
     def key(self, *parts: str) -> str:
         return "/".join(("coterie", self.plan, *parts))
 
     def config(self, largest: int) -> dict[str, Any]:
         """Of the Zenoh session. `largest` is the size of the largest message that is ever sent."""
-        link: dict[str, Any] = {
-            "protocols": ["tcp" if self.identity is None else "tls"],
-            "tx": {"lease": LEASE_MS},
-            "rx": {"max_message_size": max(SMALLEST_LIMIT, 4 * largest)},
-        }
-        if self.identity is not None:
-            mine = {
-                "private_key": str(self.identity.key),
-                "certificate": str(self.identity.certificate),
-            }
-            link["tls"] = {
-                f"{side}_{what}": path
-                for side in ("listen", "connect")
-                for what, path in mine.items()
-            } | {
-                "root_ca_certificate": str(self.identity.ca),
-                "enable_mtls": True,
-                "verify_name_on_connect": True,
-                "close_link_on_expiration": True,
-            }
         calls = [endpoint for endpoint in self.neighbours.values() if endpoint]
-        retry = {"period_init_ms": 200, "period_max_ms": 2000, "period_increase_factor": 1.5}
-        return {
+        return common(self.discovers) | {
             "mode": "peer",
             "listen": {"endpoints": [self.listen] if self.listen else [], "exit_on_failure": True},
             "connect": {
                 "endpoints": calls,
                 "timeout_ms": -1,
                 "exit_on_failure": False,
-                "retry": retry,
+                "retry": RETRY,
             },
-            "scouting": {"multicast": {"enabled": False}, "gossip": {"enabled": self.discovers}},
-            "adminspace": {"enabled": False},
-            "transport": {"link": link, "shared_memory": {"enabled": False}},
+            "transport": transport(self.identity, largest),
             "access_control": self.access(),
         }
 
@@ -138,9 +172,9 @@ class Address:
                 ("egress", self.name, name),
             )
             subjects.append({"id": name, "cert_common_names": [name]})
-            ids = []
+            mine = []
             for flow, sender, receiver in flows:
-                allowed = {
+                may = {
                     self.key(sender, "to", receiver): ["put"],
                     self.key(receiver, "to", sender): ["declare_subscriber"],
                     self.key(receiver, "ask", sender): ["query"],
@@ -151,17 +185,9 @@ class Address:
                         "declare_liveliness_subscriber",
                     ],
                 }
-                for i, (key, kinds) in enumerate(allowed.items()):
-                    ids.append(f"{name} {flow} {i}")
-                    rules.append(
-                        {
-                            "id": ids[-1],
-                            "permission": "allow",
-                            "flows": [flow],
-                            "messages": kinds,
-                            "key_exprs": [key],
-                        }
-                    )
+                mine += [allowed(flow, kinds, [key], name) for key, kinds in may.items()]
+            rules += mine
+            ids = [rule["id"] for rule in mine]
             policies.append({"rules": ids, "subjects": [name]})
         return {
             "enabled": True,

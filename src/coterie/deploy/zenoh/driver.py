@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from coterie.core.errors import InvalidInput
+from coterie.deploy.log import GaveUp
 from coterie.deploy.zenoh.mending import Mending
-from coterie.deploy.zenoh.sight import ANSWER_WITHIN, ASK_AGAIN, LOOK_AGAIN, GaveUp, listed
+from coterie.deploy.zenoh.sight import ANSWER_WITHIN, ASK_AGAIN, LOOK_AGAIN, listed
 
 
 class Driver(Mending):

@@ -16,16 +16,17 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from coterie.core.errors import InvalidInput
+from coterie.core.errors import CoterieError, InvalidInput
 from coterie.deploy.messages import Rejected
 
 try:
     import zenoh
-except ImportError:  # only peers need it
+except ImportError:  # only real federations need it
     raise InvalidInput(
-        "peers need the package eclipse-zenoh: pip install 'coterie[peers]'."
+        "a real federation needs the package eclipse-zenoh: pip install 'coterie[deploy]'."
     ) from None
 from coterie.deploy.zenoh.address import Address
+from coterie.deploy.zenoh.spokes import Spoke
 
 FLOOD = 16
 """Messages of a neighbour that wait to be looked at; more are not taken."""
@@ -88,6 +89,8 @@ class Answered:
     name: str
     question: Any
     payload: bytes | None
+    disputed: bool = False
+    """Two processes answered under this name, and not alike."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,11 +108,13 @@ class Net:
     """A session.
 
     Use as `with Net(address, largest) as net`: an exception must close it, or the process would
-    hang.
+    hang. `wake` is called after every event.
     """
 
-    def __init__(self, address: Address, largest: int) -> None:
-        self.address = address
+    def __init__(
+        self, address: Address | Spoke, largest: int, wake: Callable[[], None] = lambda: None
+    ) -> None:
+        self.address, self._wake = address, wake
         self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self.at_once: Callable[[Asked], bool] = lambda asked: False
         """Called from the answering thread; True when the question was answered there and needs no
@@ -117,19 +122,12 @@ class Net:
         """
         self.flooded = Counter[str]()
         self._waiting = Counter[str]()
-        self._config = zenoh.Config.from_json5(json.dumps(address.config(largest)))
+        self._config = address.config(largest)
         self._questions: queue.SimpleQueue[tuple[str, Any] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
 
     def __enter__(self) -> Net:
-        zenoh.try_init_log_from_env()  # silent, unless RUST_LOG asks for it
-        try:
-            self._session = zenoh.open(self._config)
-        except zenoh.ZError as error:
-            raise InvalidInput(
-                f"cannot open the network (listening on {self.address.listen or 'nothing'}):"
-                f" {_first_line(error)}."
-            ) from None
+        self._session = opened(self._config, self.address.unopened)
         try:
             self._declare()
         except BaseException:
@@ -144,21 +142,24 @@ class Net:
         self._publishers = {}
         self._kept: list[Any] = []
         for name in address.neighbours:
-            self._publishers[name] = session.declare_publisher(
-                address.key(address.name, "to", name),
-                congestion_control=zenoh.CongestionControl.BLOCK,
-                reliability=zenoh.Reliability.RELIABLE,
-            )
-            self._kept.append(
-                session.declare_subscriber(
-                    address.key(name, "to", address.name), self._subscription(name)
+            if address.tells:
+                self._publishers[name] = session.declare_publisher(
+                    address.key(address.name, "to", name),
+                    congestion_control=zenoh.CongestionControl.BLOCK,
+                    reliability=zenoh.Reliability.RELIABLE,
                 )
-            )
-            self._kept.append(
-                session.declare_queryable(
-                    address.key(address.name, "ask", name), self._being_asked(name)
+            if address.hears:
+                self._kept.append(
+                    session.declare_subscriber(
+                        address.key(name, "to", address.name), self._subscription(name)
+                    )
                 )
-            )
+            if address.answers:
+                self._kept.append(
+                    session.declare_queryable(
+                        address.key(address.name, "ask", name), self._being_asked(name)
+                    )
+                )
         self._token = session.liveliness().declare_token(address.key(address.name, "live"))
         for name in address.neighbours:
             self._kept.append(
@@ -170,6 +171,15 @@ class Net:
     def __exit__(self, *_: object) -> None:
         self._questions.put(None)
         self._session.close()
+
+    def other_ends(self) -> frozenset[str]:
+        """The certificates' names at the other ends of this session's links."""
+        names = (link.auth_identifier for link in self._session.info.links())
+        return frozenset(name for name in names if name)
+
+    def _put(self, event: Event) -> None:
+        self.events.put(event)
+        self._wake()
 
     # -- what goes out -----------------------------------------------------------------------------
 
@@ -184,11 +194,13 @@ class Net:
         got: list[bytes] = []
 
         def one(reply: Any) -> None:
-            if (sample := reply.ok) is not None and not got:
-                got.append(sample.payload.to_bytes())
+            if (sample := reply.ok) is not None and len(got) < 2:
+                payload = sample.payload.to_bytes()
+                if payload not in got:
+                    got.append(payload)
 
         def end() -> None:
-            self.events.put(Answered(name, question, got[0] if got else None))
+            self._put(Answered(name, question, got[0] if got else None, len(got) > 1))
 
         handler: Any = zenoh.handlers.Callback(one, end)
         self._session.get(
@@ -212,7 +224,7 @@ class Net:
                 self._waiting[name] += 1
             attachment = sample.attachment
             facts = b"" if attachment is None else attachment.to_bytes()
-            self.events.put(Published(name, facts, sample.payload.to_bytes()))
+            self._put(Published(name, facts, sample.payload.to_bytes()))
 
         return published
 
@@ -220,7 +232,7 @@ class Net:
         return lambda query: self._questions.put((name, query))
 
     def _seeing(self, name: str) -> Callable[[Any], None]:
-        return lambda sample: self.events.put(Seen(name, sample.kind == zenoh.SampleKind.PUT))
+        return lambda sample: self._put(Seen(name, sample.kind == zenoh.SampleKind.PUT))
 
     # -- threads of the application ----------------------------------------------------------------
 
@@ -239,7 +251,7 @@ class Net:
                     asked.answer(None)
                 continue
             if not answered:
-                self.events.put(asked)
+                self._put(asked)
 
     def _answering(self, name: str, query: Any) -> Callable[[bytes | None], None]:
         def answer(payload: bytes | None) -> None:
@@ -264,6 +276,15 @@ class Net:
             with self._lock:
                 self._waiting[event.name] -= 1
         return event
+
+
+def opened(config: dict[str, Any], failed: Callable[[str], CoterieError]) -> Any:
+    """A session; raises `failed` of the reason when there can be none."""
+    zenoh.try_init_log_from_env()  # silent, unless RUST_LOG asks for it
+    try:
+        return zenoh.open(zenoh.Config.from_json5(json.dumps(config)))
+    except zenoh.ZError as error:
+        raise failed(_first_line(error)) from None
 
 
 def _first_line(error: Exception) -> str:

@@ -7,10 +7,11 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from coterie.core.errors import InvalidInput
 from coterie.core.files import locked
+from coterie.deploy.log import GaveUp
 from coterie.deploy.peer import Peer
 from coterie.deploy.peer_record import KEPT_ROUNDS
 from coterie.deploy.site import Site
@@ -18,7 +19,10 @@ from coterie.deploy.zenoh.address import Address
 from coterie.deploy.zenoh.driver import Driver
 from coterie.deploy.zenoh.net import Net
 from coterie.deploy.zenoh.roaming import Roamer
-from coterie.deploy.zenoh.sight import GaveUp, listed
+from coterie.deploy.zenoh.sight import listed
+
+if TYPE_CHECKING:
+    from coterie.deploy.keys.identity import NodeIdentity
 
 __all__ = ["Driver", "GaveUp", "Passport", "address_of", "at_work", "run_peer"]
 
@@ -37,7 +41,10 @@ class Passport:
             return cls(None, None)
         from coterie.deploy.keys.authority import NodeIdentity
 
-        identity = NodeIdentity.load(site.keys)
+        return cls.shown(NodeIdentity.load(site.keys), say)
+
+    @classmethod
+    def shown(cls, identity: NodeIdentity, say: Callable[[str], None]) -> Passport:
         return cls(identity, identity.revocations(say))
 
     def refused(self) -> frozenset[str]:

@@ -15,9 +15,10 @@ from typing import Any
 
 from coterie.core.errors import InvalidInput
 from coterie.deploy.finding import Finding
+from coterie.deploy.log import GaveUp
 from coterie.deploy.messages import Rejected, read_json
 from coterie.deploy.zenoh.net import Answered, Asked, Event, Published, Seen, packed, unpacked
-from coterie.deploy.zenoh.sight import ANSWER_WITHIN, LOOK_AGAIN, GaveUp, Network, listed
+from coterie.deploy.zenoh.sight import ANSWER_WITHIN, LOOK_AGAIN, Network, listed
 
 KIND = "find"
 ASK_AGAIN = (0.05, 1.0)

@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol
 
-from coterie.core.errors import CoterieError
 from coterie.deploy.zenoh.net import Asked, Event
 
 ASK_AGAIN = (0.5, 8.0)
@@ -16,12 +15,6 @@ LOOK_AGAIN = 2.0
 revoked names.
 """
 ANSWER_WITHIN = 10.0
-
-
-class GaveUp(CoterieError):
-    """Somebody was silent for too long. Nothing is lost; the same command goes on."""
-
-    exit_code = 4
 
 
 class Network(Protocol):

@@ -1,4 +1,4 @@
-"""A hub and its clients on the same network as peers: the hub asks, a client works and answers.
+"""The hub of a star asks, its clients work and answer: the questions of one run.
 
 A hub is vertex 0 of a star, as the papers say.
 """
@@ -7,37 +7,45 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
-from coterie.core.errors import InvalidInput
+from coterie.core.errors import CoterieError
 from coterie.deploy import messages
 from coterie.deploy.client import Client
-from coterie.deploy.hub import Hub
-from coterie.deploy.messages import Rejected, Reply, Request
-from coterie.deploy.site import Site
-from coterie.deploy.zenoh.address import Address
+from coterie.deploy.hub import FILE, Hub
+from coterie.deploy.log import GaveUp
+from coterie.deploy.messages import Refusal, Rejected, Reply, Request
 from coterie.deploy.zenoh.net import Answered, Asked, Net, Seen, packed, unpacked
-from coterie.deploy.zenoh.peer import Passport, at_work
-from coterie.deploy.zenoh.sight import ASK_AGAIN, LOOK_AGAIN, GaveUp, listed
+from coterie.deploy.zenoh.peer import Passport
+from coterie.deploy.zenoh.sight import ASK_AGAIN, LOOK_AGAIN
 
 FRAMES = 1 << 12
 """The most frames that a message may have: a client that was away gets the broadcasts that it
 missed.
 """
-FAREWELL = 5.0
-"""Seconds that a client stays after its last answer, should that have got lost."""
+SOON, LATER = 5.0, 60.0
+"""Seconds until it is said for whom the hub waits, and between the times that it is said again."""
+REPORT = 10.0
+"""Seconds between sentences on how far the run is."""
+OVER = {"over": True}
 
-
-def run_star(site: Site, say: Callable[[str], None]) -> Hub | Client:
-    """Hub or client, as the config says."""
-    return run_hub(site, say) if site.role == "hub" else run_client(site, say)
+Show = Callable[[Hub, Collection[str]], None]
+"""Is told, while the hub waits, for whom."""
 
 
 class Asking:
     """The hub's side of the questions of one run."""
 
-    def __init__(self, hub: Hub, net: Net, passport: Passport, say: Callable[[str], None]) -> None:
-        self.hub, self.net, self.passport, self.say = hub, net, passport, say
+    def __init__(
+        self,
+        hub: Hub,
+        net: Net,
+        passport: Passport,
+        *,
+        say: Callable[[str], None],
+        show: Show = lambda hub, waiting: None,
+    ) -> None:
+        self.hub, self.net, self.passport, self.say, self.show = hub, net, passport, say, show
         assert not isinstance(hub.plan.clients, int)
         self.names = hub.plan.clients
         self.alive: set[str] = set()
@@ -47,46 +55,133 @@ class Asking:
         self.ask_at = dict.fromkeys(range(len(self.names)), 0.0)
         self.pause = dict.fromkeys(range(len(self.names)), ASK_AGAIN[0])
         self.refused: frozenset[str] = frozenset()
-        self.looked = float("-inf")
+        self.looked = self.reported = float("-inf")
+        self.connected = True
+
+    # -- a run -------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """To the end of the plan. Raises GaveUp, Diverged or InvalidInput."""
+        hub = self.hub
+        if hub.finished:
+            self.say(f"the run {hub.plan.name!r} is finished already, after {hub.t} rounds.")
+            return
+        if (hub.folder / FILE).is_file():
+            self.say(f"going on from round {hub.t} of {hub.plan.exchanges}.")
+        while not hub.done:
+            self._round()
+        self._farewell()
+        for name in self.alive - self.refused:
+            self.net.send(name, OVER, b"")
+
+    def _round(self) -> None:
+        hub, rules = self.hub, self.hub.plan.rules
+        what, goes_on = hub.title, rules.on_missing == "go-on"
+        self.police(always=True)
+        self.collect(rules.patience if goes_on else rules.give_up)
+        silent = self._silent()
+        if silent and goes_on and not hub.enough:
+            self.collect(rules.give_up, until=lambda: hub.enough)
+            silent = self._silent()
+        if self.refused.issuperset(self.names) or (hub.finding and not hub.replies and not silent):
+            raise GaveUp(f"{what}: nobody is left who may take part.")
+        if silent and not (goes_on and hub.enough):
+            raise GaveUp(
+                f"{what}: no usable answer from {self._told(silent)} for {rules.give_up:g} s, and"
+                " the plan asks for them; the run is saved, and the same command goes on where it"
+                " stopped."
+            )
+        before, came = (hub.ledger.up, hub.ledger.down), len(hub.replies)
+        hub.close()
+        without = f", without {', '.join(silent)}" if silent else ""
+        now = time.monotonic()
+        if without or hub.done or what != f"round {hub.t - 1}" or now - self.reported > REPORT:
+            self.reported = now
+            up, down = hub.ledger.up - before[0], hub.ledger.down - before[1]
+            done = f"{hub.t} of {hub.plan.exchanges} done"
+            self.say(f"{what}: {came} clients{without}; {up} bytes up, {down} down ({done}).")
+
+    def _farewell(self) -> None:
+        rules = self.hub.plan.rules
+        self.collect(rules.patience if rules.on_missing == "go-on" else rules.give_up)
+        silent = self._silent()
+        self.hub.end()
+        self.say(
+            "finished."
+            if not silent
+            else f"finished; {', '.join(silent)} did not hear the last word."
+        )
+
+    # -- who is there ------------------------------------------------------------------------------
 
     def missing(self) -> list[int]:
         return [k for k in self.hub.missing if self.names[k] not in self.refused]
 
-    def police(self) -> None:
-        if time.monotonic() - self.looked < LOOK_AGAIN:
+    def _silent(self) -> list[str]:
+        return [self.names[k] for k in self.missing()]
+
+    def _told(self, names: Collection[str]) -> str:
+        return ", ".join(
+            name if name in self.alive else f"{name} (not connected)" for name in names
+        )
+
+    def police(self, *, always: bool = False) -> None:
+        now = time.monotonic()
+        if not always and now - self.looked < LOOK_AGAIN:
             return
-        self.looked = time.monotonic()
+        self.looked = now
         self.passport.check()
         refused = self.passport.refused() & set(self.names)
-        for name in refused - self.refused:
-            self.say(f"round {self.hub.t}: {name} is revoked; it is not asked any more.")
+        for name in sorted(refused - self.refused):
+            self.say(f"{self.hub.title}: {name} is revoked: it is not asked and does not count.")
         self.refused = refused
+        if (connected := bool(self.net.other_ends())) != self.connected:
+            self.connected = connected
+            self.say(
+                "the gate is there again."
+                if connected
+                else "the gate is gone: is `coterie hub up` running? Waiting for it."
+            )
 
-    def collect(self, patience: float) -> None:
-        """Ask until all have answered, or until nothing came for so many seconds."""
+    # -- questions and answers ---------------------------------------------------------------------
+
+    def collect(self, patience: float, until: Callable[[], bool] = lambda: False) -> None:
+        """Ask until all have answered, or enough have, or nothing came for so many seconds."""
         news = time.monotonic()
-        while missing := self.missing():
+        say_at = news + SOON
+        while (missing := self.missing()) and not until():
             self.police()
             now = time.monotonic()
-            if now - news > patience:
-                return
             for k in missing:
                 if self.names[k] in self.alive and k not in self.asking and now >= self.ask_at[k]:
                     self.ask(k)
+            self.show(self.hub, [self.names[k] for k in missing])
+            if now >= say_at:
+                say_at = now + LATER
+                self.say(
+                    f"{self.hub.title}: waiting for {self._told(self._silent())} since"
+                    f" {now - news:.0f} s."
+                )
             event = self.net.next(min(0.5, max(0.01, news + patience - now)))
+            if event is None and now - news > patience:  # and nothing waits to be looked at
+                return
             if isinstance(event, Seen):
-                self.say(f"{event.name} is {'there' if event.alive else 'gone'}.")
-                (self.alive.add if event.alive else self.alive.discard)(event.name)
-                self.ask_at[self.names.index(event.name)] = 0.0
-                self.asking.pop(self.names.index(event.name), None)  # on a link that is no more
+                self.see(event)
             elif isinstance(event, Asked):
                 event.answer(None)  # nobody asks a hub
             elif isinstance(event, Answered) and self.take(event):
-                news = time.monotonic()
+                news, say_at = time.monotonic(), time.monotonic() + SOON
+
+    def see(self, event: Seen) -> None:
+        if (event.name in self.alive) != event.alive:
+            self.say(f"{event.name} is {'there' if event.alive else 'gone'}.")
+        (self.alive.add if event.alive else self.alive.discard)(event.name)
+        self.ask_at[self.names.index(event.name)] = 0.0
+        self.asking.pop(self.names.index(event.name), None)  # on a link that is no more
 
     def ask(self, k: int) -> None:
         hub = self.hub
-        request = hub.farewells()[k] if hub.done else hub.requests()[k]
+        request = hub.question(k)
         self.asking[k] = next(self.questions)
         self.ask_at[k] = time.monotonic() + self.pause[k]
         self.pause[k] = min(2 * self.pause[k], ASK_AGAIN[1])
@@ -108,18 +203,29 @@ class Asking:
         if event.payload is None or stage != hub.stage or event.name in self.refused:
             return False
         try:
-            reply = self.opened(k, event.payload)
+            reply = self.opened(k, event)
             if hub.take(k, reply):
                 self.pause[k], self.ask_at[k] = ASK_AGAIN[0], 0.0
                 return True
-            self.ask_at[k] = 0.0  # it has lost track: it is asked again, with a whole copy
+            self.say(f"{hub.title}: {event.name} has lost track and gets a whole copy.")
+            self.ask_at[k] = 0.0
+        except Refusal as error:
+            self.say(f"{hub.title}: {event.name} cannot answer: {error}")
         except Rejected as error:
-            self.say(f"{hub.title}: a message of {event.name} is rejected: {error}")
+            self.say(
+                f"{hub.title}: rejected a message of {event.name} ({hub.clients[k].rejected} so"
+                f" far): {error}"
+            )
         return False
 
-    def opened(self, k: int, payload: bytes) -> Reply:
+    def opened(self, k: int, event: Answered) -> Reply:
+        assert event.payload is not None
         try:
-            text, frames = unpacked(payload, 1)
+            if event.disputed:
+                raise Rejected(
+                    "two processes answer under this name, and not alike; stop one of them."
+                )
+            text, frames = unpacked(event.payload, 1)
             reply: Reply = messages.opened(Reply, text, frames)
             return reply
         except Rejected:
@@ -127,109 +233,16 @@ class Asking:
             raise
 
 
-def run_hub(site: Site, say: Callable[[str], None]) -> Hub:
-    """The hub, from its config to the last word to all clients."""
-    plan, rules = site.plan, site.plan.rules
-    if isinstance(plan.clients, int) or site.name in plan.clients:
-        raise InvalidInput(
-            f"the hub is named {site.name!r}, but that is a client of the plan; a hub with role ="
-            ' "hub" has a name of its own.'
-        )
-    passport = Passport.of(site, say)
-    hub = Hub(plan, site.folder, say=say)
-    ends = {n.who.name: n.endpoint for n in site.neighbours}
-    if strangers := set(ends) - set(plan.clients):
-        raise InvalidInput(
-            f"the neighbours of the hub name {sorted(strangers)[0]!r}, which is no client of the"
-            " plan."
-        )
-    there = {name: ends.get(name, "") for name in plan.clients if name not in passport.refused()}
-    address = Address(plan.name, site.name, site.listen, there, passport.identity)
-    with at_work(site.folder), Net(address, 4 * hub.largest) as net:
-        say(f"round {hub.t} of {plan.exchanges}, hub of {listed(there)}.")
-        asking = Asking(hub, net, passport, say)
-        goes_on = rules.on_missing == "go-on"
-        while not hub.done:
-            asking.collect(rules.patience if goes_on else rules.give_up)
-            silent = [asking.names[k] for k in asking.missing()]
-            if silent and goes_on and not hub.enough:
-                asking.collect(rules.give_up)
-                silent = [asking.names[k] for k in asking.missing()]
-            heard = any(k in hub.replies for k in hub.cohort)
-            if not heard or (silent and not (goes_on and hub.enough)):
-                raise GaveUp(
-                    f"{hub.title}: nothing came from {listed(silent)} for {rules.give_up:g} s,"
-                    " and the plan asks for their answers; the hub stops, and the same command"
-                    " goes on where it stopped."
-                )
-            if silent:
-                say(f"{hub.title}: {listed(silent)} did not answer; going on without.")
-            hub.close()
-        if not hub.finished:
-            asking.collect(rules.patience if goes_on else rules.give_up)
-            if silent := [asking.names[k] for k in asking.missing()]:
-                say(f"{listed(silent)} did not take the last word.")
-            hub.end()
-    say(f"done: {plan.exchanges} rounds, {hub.ledger.up} bytes up, {hub.ledger.down} down.")
-    return hub
-
-
-def run_client(site: Site, say: Callable[[str], None]) -> Client:
-    """A client of a hub, until the hub has said its last word."""
-    plan = site.plan
-    if len(site.neighbours) != 1:
-        raise InvalidInput(
-            f"{plan.method.name} needs a hub: a client has one neighbour, the hub, but here are"
-            f" {len(site.neighbours)}."
-        )
-    passport = Passport.of(site, say)
-    hub = site.neighbours[0].who.name
-    if hub in passport.refused():
-        raise InvalidInput(f"the hub {hub!r} is revoked.")
-    address = Address(
-        plan.name, site.name, site.listen, {hub: site.neighbours[0].endpoint}, passport.identity
-    )
-    client = Client(
-        plan, site.number, site.worker(), site.folder, share_scores=site.share_scores, say=say
-    )
-    with at_work(site.folder), Net(address, 4 * client.largest) as net:
-        say(f"{client.rounds} rounds done of {plan.exchanges}; waiting for {hub}.")
-        news = looked = time.monotonic()
-        while True:
-            event = net.next(0.5)
-            now = time.monotonic()
-            if now - looked > LOOK_AGAIN:
-                looked = now
-                passport.check()
-                if hub in passport.refused():
-                    raise InvalidInput(f"the hub {hub!r} is revoked; this client stops.")
-            if isinstance(event, Seen):
-                say(f"{hub} is {'there' if event.alive else 'gone'}.")
-                if client.kept.finished and not event.alive:
-                    break
-            elif isinstance(event, Asked):
-                answer(client, event, hub, say)
-                news = time.monotonic()
-            if client.kept.finished and now - news > FAREWELL:
-                break
-            if now - news > plan.rules.give_up:
-                raise GaveUp(
-                    f"nothing came from {hub} for {plan.rules.give_up:g} s; this client stops, and"
-                    " the same command goes on where it stopped."
-                )
-    say("done: the models are written.")
-    return client
-
-
-def answer(client: Client, event: Asked, hub: str, say: Callable[[str], None]) -> None:
-    """Do what the hub asks for, if it may ask for it."""
+def answer(client: Client, event: Asked, say: Callable[[str], None]) -> None:
+    """Do what the hub asks for, if it may ask for it; or say why not."""
     reply = None
     try:
         text, frames = unpacked(event.payload, FRAMES)
         request: Request = messages.opened(Request, text, frames)
         made = client.answer(request)
         reply = packed(messages.envelope(made), made.frames)
-    except Rejected as error:
-        say(f"a request of {hub} is rejected: {error}")
+    except (CoterieError, OSError) as error:
+        say(f"not answered: {error}")
+        reply = packed(messages.refusal(error), ())
     finally:
         event.answer(reply)

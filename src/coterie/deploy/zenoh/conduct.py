@@ -1,0 +1,99 @@
+"""A plan at a hub that is up, to its end."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from coterie.core.errors import InvalidInput
+from coterie.core.files import locked, make_folder
+from coterie.deploy.hub import Hub
+from coterie.deploy.keys import authority as identities
+from coterie.deploy.log import Log, Say
+from coterie.deploy.plan import Plan
+from coterie.deploy.zenoh.gate import enrol, read_hub
+from coterie.deploy.zenoh.net import Net
+from coterie.deploy.zenoh.peer import Passport
+from coterie.deploy.zenoh.spokes import HUB, Enrolled, Spoke, Unreachable
+from coterie.deploy.zenoh.star import LATER, Asking, Show
+
+TAKEN = ("plans", "locks")
+"""Folders of a hub that are no plans."""
+
+
+@contextmanager
+def connected(net: Net, say: Say, patience: float = float("inf")) -> Iterator[Net]:
+    """A session with the hub's gate, as soon as that lets it in.
+
+    Raises Unreachable after so many seconds.
+    """
+    began, told = time.monotonic(), float("-inf")
+    while True:
+        try:
+            net.__enter__()
+            break
+        except Unreachable:
+            now, place = time.monotonic(), getattr(net.address, "place", "")
+            if now - began > patience:
+                raise Unreachable(
+                    f"{_why(place)}; the same command goes on where it stopped."
+                ) from None
+            if now - told > LATER:
+                told = now
+                say(f"{_why(place)}; trying again.")
+    try:
+        yield net
+    finally:
+        net.__exit__()
+
+
+def _why(place: str) -> str:
+    """What can be told of a gate that cannot be entered."""
+    host, _, port = place.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), 2.0):
+            return (
+                f"the hub at {place} lets nobody in with these keys: they are of another"
+                " federation, expired or revoked, or its certificate is for another name"
+            )
+    except OSError as error:
+        return f"the hub at {place} cannot be reached ({error.strerror or error})"
+
+
+def run(
+    file: Path, folder: Path, *, say: Say = print, show: Show = lambda hub, waiting: None
+) -> Path:
+    """Run a plan at a hub that is up; gives the folder of its results.
+
+    To be repeated after any failure. Raises GaveUp, Unreachable, Diverged or InvalidInput.
+    """
+    plan, folder = Plan.from_file(file), folder.absolute()
+    if plan.name in TAKEN:
+        raise InvalidInput(
+            f"name is {plan.name!r}, which is the name of something else in a hub's folder; choose"
+            " another."
+        )
+    facts = read_hub(folder)
+    identity = identities.NodeIdentity.load(Path(facts["keys"]))
+    if isinstance(plan.clients, int):
+        raise InvalidInput("clients is a number, but a hub knows its clients by name: list them.")
+    if identity.name in plan.clients:
+        raise InvalidInput(
+            f"the hub's keys are of {identity.name!r}, but that is a client of the plan; a hub has"
+            " a name of its own."
+        )
+    lock = folder / "locks" / plan.name
+    make_folder(lock, force=True)
+    with locked(lock):
+        log = Log(folder / f"{plan.name}.log", say)
+        hub = Hub(plan, folder / plan.name, say=log.say)
+        largest = 4 * max(hub.largest, hub.setup.largest_down)
+        enrol(folder, plan.name, Enrolled(plan.clients, largest))
+        spoke = Spoke(plan.name, HUB, facts["place"], plan.clients, identity)
+        passport = Passport.shown(identity, log.say)
+        with connected(Net(spoke, largest), log.say, plan.rules.give_up) as net:
+            Asking(hub, net, passport, say=log.say, show=show).run()
+    return folder / plan.name

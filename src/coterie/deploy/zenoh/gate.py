@@ -1,0 +1,128 @@
+"""A hub that is up: the gate through which clients come, and what runs plans.
+
+The hub's folder: hub.json (where the gate is, and its keys), plans/ (what the gate knows of each
+plan), and per plan NAME/ (see `Hub`) and NAME.log. The gate itself keeps nothing: it may be killed
+and started again at any time, and everybody connects again by itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from coterie.core.errors import InvalidInput
+from coterie.core.files import locked, make_folder, write_json
+from coterie.core.hosts import is_here
+from coterie.deploy.keys.hub import hub_identity
+from coterie.deploy.zenoh.net import opened
+from coterie.deploy.zenoh.peer import Passport
+from coterie.deploy.zenoh.sight import LOOK_AGAIN
+from coterie.deploy.zenoh.spokes import Enrolled, endpoint, gate
+
+Say = Callable[[str], None]
+LOOK = 0.25
+"""Seconds between looks for new plans."""
+
+
+def read_hub(folder: Path) -> dict[str, Any]:
+    """Where the gate is, and its keys."""
+    try:
+        facts: dict[str, Any] = json.loads((folder / "hub.json").read_text())
+        return {key: str(facts[key]) for key in ("keys", "place")}
+    except (OSError, ValueError, KeyError, TypeError):
+        raise InvalidInput(
+            f"no hub was started in {str(folder)!r}; start one with `coterie hub up --keys KEYS"
+            f" --folder {folder}`."
+        ) from None
+
+
+def enrol(folder: Path, plan: str, enrolled: Enrolled) -> None:
+    """Tell the gate of a plan."""
+    make_folder(folder / "plans", force=True)
+    facts = {"clients": list(enrolled.clients), "largest": enrolled.largest}
+    write_json(folder / "plans" / f"{plan}.json", facts)
+
+
+class Gate:
+    """Listens for as long as it is open; opens anew when plans or revocations change."""
+
+    def __init__(self, keys: Path, folder: Path, host: str, port: int, say: Say) -> None:
+        self.folder, self.say = folder.absolute(), say
+        self.listen = endpoint(f"{host}:{port}", "the hub's host and port")
+        self.identity = hub_identity(keys.absolute())
+        self.passport = Passport.shown(self.identity, say)
+        everywhere = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
+        self.place = f"{everywhere.get(host, host)}:{port}"
+        self.session: Any = None
+        self._admitted: dict[str, Enrolled] | None = None
+        self._bad: set[Path] = set()
+
+    def plans(self) -> dict[str, Enrolled]:
+        """Those that were run here, without clients that are revoked."""
+        refused, found = self.passport.refused(), {}
+        for path in sorted((self.folder / "plans").glob("*.json")):
+            try:
+                facts = json.loads(path.read_text())
+                names = tuple(str(name) for name in facts["clients"])
+                largest = int(facts["largest"])
+            except (OSError, ValueError, KeyError, TypeError):
+                if path not in self._bad:
+                    self.say(f"{path.name} in plans is damaged; `coterie hub run` writes it anew.")
+                self._bad.add(path)
+                continue
+            here = tuple(name for name in names if name not in refused)
+            if here:
+                found[path.stem] = Enrolled(here, largest)
+        return found
+
+    def look(self) -> None:
+        """Open anew if anything has changed since."""
+        now = self.plans()
+        if now == self._admitted:
+            return
+        self.close()
+        self.session = opened(gate(self.identity, self.listen, now), self._unopened)
+        before, self._admitted = self._admitted, now
+        for plan, one in now.items():
+            if (before or {}).get(plan) != one:
+                self.say(f"{plan}: {', '.join(one.clients)} may take part.")
+
+    def _unopened(self, reason: str) -> InvalidInput:
+        place = self.listen.removeprefix("tls/")
+        return InvalidInput(f"nobody can listen on {place}: {reason}.")
+
+    def close(self) -> None:
+        if self.session is not None:
+            self.session.close()
+            self.session = None
+
+    def stay(self) -> None:
+        """Until an exception, such as Ctrl-C."""
+        checked = time.monotonic()
+        try:
+            self.look()
+            facts = {"keys": str(self.identity.folder), "place": self.place}
+            write_json(self.folder / "hub.json", facts)
+            self.say(f"the hub is up at {self.listen.removeprefix('tls/')}.")
+            while True:
+                time.sleep(LOOK)
+                self.look()
+                if time.monotonic() - checked > LOOK_AGAIN:
+                    checked = time.monotonic()
+                    self.passport.check()
+        finally:
+            self.close()
+
+
+def up(keys: Path, folder: Path, host: str, port: int, *, say: Say = print) -> None:
+    """Bring a hub up and keep it up until Ctrl-C or SIGTERM."""
+    gate = Gate(keys, folder, host, port, say)
+    if is_here(host):
+        say(f"it listens on {host}, which only this machine can reach; --host says where else.")
+    make_folder(folder / "locks" / "gate", force=True)
+    with locked(folder / "locks" / "gate"), contextlib.suppress(KeyboardInterrupt):
+        gate.stay()

@@ -1,0 +1,209 @@
+"""What a hub asks, takes and says, without a network: nonsense, silence, refusals, revocations."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from coterie import Federation
+from coterie.cli.peer import peer
+from coterie.core.errors import InvalidInput
+from coterie.deploy.client import Client
+from coterie.deploy.hub import Hub
+from coterie.deploy.keys import authority as keys
+from coterie.deploy.keys.hub import hub_identity
+from coterie.deploy.log import GaveUp
+from coterie.deploy.messages import refusal
+from coterie.deploy.plan import Plan, Rules
+from coterie.deploy.site import save_own
+from coterie.deploy.zenoh import star
+from coterie.deploy.zenoh.gate import read_hub
+from coterie.deploy.zenoh.join import join
+from coterie.deploy.zenoh.net import Answered, Asked, Seen, packed
+from coterie.engine.simulate import Simulator, drive
+from tests.support.hub_lab import NAMES, make_plan
+
+Spoil = Callable[[str, bytes], bytes | None]
+
+
+class Room:
+    """A network in this process: clients answer when they are asked; `spoil` stands between them
+    and the hub.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        fed: Federation,
+        plan: Plan,
+        spoil: Spoil = lambda name, payload: payload,
+    ) -> None:
+        self.spoil, self.events = spoil, queue.SimpleQueue[Any]()
+        self.clients = {
+            name: Client(plan, k, fed.subset(np.array([k])), folder / name)
+            for k, name in enumerate(NAMES)
+        }
+        self.away: set[str] = set()
+        self.revoked: set[str] = set()
+        self.said: list[str] = []
+        self.over: list[str] = []
+        self.disputed: set[str] = set()
+        hub, net, passport = Hub(plan, folder / "hub", say=self.said.append), self, self
+        self.asking = star.Asking(hub, net, passport, say=self.said.append)  # type: ignore[arg-type]
+        self.hub = hub
+
+    def run(self) -> None:
+        for name in NAMES:
+            self.events.put(Seen(name, name not in self.away))
+        self.asking.run()
+
+    # as a network
+
+    def next(self, timeout: float) -> Any:
+        try:
+            return self.events.get(timeout=timeout)
+        except queue.Empty:
+            return None
+
+    def ask(self, name: str, question: Any, payload: bytes, timeout: float) -> None:
+        got: list[bytes | None] = []
+        star.answer(self.clients[name], Asked("hub", payload, got.append), lambda sentence: None)
+        answer = None if got[0] is None else self.spoil(name, got[0])
+        if answer is not None:  # else its link stands, and nothing comes
+            self.events.put(Answered(name, question, answer, name in self.disputed))
+            self.disputed.discard(name)
+
+    def send(self, name: str, facts: Any, payload: bytes) -> None:
+        assert facts == star.OVER
+        self.over.append(name)
+
+    def other_ends(self) -> frozenset[str]:
+        return frozenset({"hub"})
+
+    # as a passport
+
+    def check(self) -> None:
+        pass
+
+    def refused(self) -> frozenset[str]:
+        return frozenset(self.revoked)
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch, unsynced: None) -> None:
+    monkeypatch.setattr(star, "ASK_AGAIN", (0.0, 0.0))
+
+
+def test_what_is_nonsense_and_what_is_said(tmp_path: Path, fed: Federation) -> None:
+    plan = make_plan(fed, "fedu", rounds=2)
+    full = InvalidInput("'/home/ward/state/client.safetensors' cannot be written:\x1b[2J No space")
+    bad = [
+        b"garbage",
+        packed("\x00{", [b"?"]),
+        packed("{}", [b"?", b"?"]),
+        packed('{"envelope": 1}', ()),
+        packed(refusal(full), ()),
+    ]
+    room = Room(tmp_path, fed, plan, lambda k, sent: bad.pop() if bad and k == "ward-b" else sent)
+    room.disputed = {"ward-c"}
+    room.run()
+    assert room.hub.finished
+    assert sorted(room.over) == sorted(NAMES)
+    assert [client.rejected for client in room.hub.clients] == [0, 4, 1]
+    said = "\n".join(room.said)
+    assert "ward-b cannot answer: '…/client.safetensors' cannot be written: [2J No space" in said
+    assert said.count("rejected a message of ward-b") == 4
+    assert "two processes answer under this name" in said
+    simulator = Simulator(plan.method, fed, plan.model, plan.training, plan.coupling)
+    list(drive(simulator))
+    for k, name in enumerate(NAMES):
+        mine = room.clients[name].models()["personal"].flat()
+        np.testing.assert_array_equal(mine, simulator.models(k)["personal"].flat())
+
+
+def test_the_silent_the_revoked_and_the_last_resort(tmp_path: Path, fed: Federation) -> None:
+    plan = make_plan(fed, "pfedme", rounds=4, rules=Rules(patience=0.2, give_up=0.5))
+    room = Room(tmp_path, fed, plan)
+    room.away = {"ward-c"}
+    with pytest.raises(
+        GaveUp, match=r"round 0: no usable answer from ward-c \(not connected\) for 0.5 s"
+    ):
+        room.run()
+    room.revoked = {"ward-c"}
+    room.away = set()
+    room.run()
+    assert room.hub.finished
+    assert any("ward-c is revoked" in sentence for sentence in room.said)
+    assert not np.any(room.hub.ledger.rows()[:, 1] == 2)
+    assert "ward-c" not in room.over
+
+
+def test_a_round_whose_clients_are_all_revoked_is_passed_over(
+    tmp_path: Path, fed: Federation
+) -> None:
+    """With one client a round: its rounds come and go without it; with nobody left, it stops."""
+    plan = make_plan(fed, "pfedme", rounds=6, cohort=1)
+    room = Room(tmp_path, fed, plan)
+    room.revoked = {"ward-a"}
+    room.run()
+    assert room.hub.finished
+    took_part = set(room.hub.ledger.rows()[:, 1])
+    assert took_part == {1, 2}, "choose another seed: all must be drawn"
+    room = Room(tmp_path / "again", fed, plan)
+    room.revoked = set(NAMES)
+    with pytest.raises(GaveUp, match="nobody is left who may take part"):
+        room.run()
+
+
+def test_a_round_is_closed_without_the_silent_where_the_plan_says_so(
+    tmp_path: Path, fed: Federation
+) -> None:
+    plan = make_plan(
+        fed, "ditto", rounds=2, rules=Rules(on_missing="go-on", patience=0.2, at_least=0.6)
+    )
+    room = Room(tmp_path, fed, plan, lambda k, sent: None if k == "ward-a" else sent)
+    room.run()
+    assert room.hub.finished
+    assert sum("without ward-a" in sentence for sentence in room.said) == 2
+    assert "finished; ward-a did not hear the last word." in room.said
+
+
+def test_a_hub_needs_keys_of_its_own_kind(tmp_path: Path) -> None:
+    keys.init(tmp_path / "keys", "lab")
+    with pytest.raises(InvalidInput, match="must hold the keys of one hub"):
+        hub_identity(tmp_path / "keys")
+    with pytest.raises(InvalidInput, match="are of a client, but a hub needs"):
+        hub_identity(keys.issue(tmp_path / "keys", "ward-a"))
+    assert hub_identity(keys.issue(tmp_path / "keys", "hub", role="hub")).name == "hub"
+    with pytest.raises(InvalidInput, match="no hub was started"):
+        read_hub(tmp_path)
+
+
+def test_what_a_client_is_told_before_it_joins(tmp_path: Path, fed: Federation) -> None:
+    """What is wrong with its files is said at once; a plan with a hub is not for peers."""
+    plan = make_plan(fed, "fedu", rounds=2)
+    (tmp_path / "plan.toml").write_text(plan.to_toml())
+    save_own(fed, 0, tmp_path / "data.npz")
+    keys.init(tmp_path / "keys", "lab")
+    keys.issue(tmp_path / "keys", "ward-b")
+    site = tmp_path / "site.toml"
+
+    def told(more: str, *, twice: bool = False) -> str:
+        rest = '[data]\npath = "data.npz"\n'
+        site.write_text(f'plan = "plan.toml"\nname = "ward-a"\n{more}{rest}')
+        with pytest.raises(InvalidInput) as error:
+            join([site, site] if twice else [site])
+        return str(error.value)
+
+    assert "hub is '', but must be like hub.example.org:9092" in told("")
+    assert "hub is 'here:0', but must be like" in told('hub = "here:0"\n')
+    assert "keys is missing" in told('hub = "here:9092"\n')
+    assert "are those of 'ward-b'" in told('hub = "here:9092"\nkeys = "keys/nodes/ward-b"\n')
+    assert "the plan 'fedu' is given twice" in told('hub = "here:9092"\n', twice=True)
+    with pytest.raises(InvalidInput, match="fedu needs a hub: run the plan with `coterie hub`"):
+        peer(site)
