@@ -69,55 +69,71 @@ def federation(clients: int = 100) -> Any:
     return from_arrays("random", x, y, owner, test=TESTED / many, validation=0.0, classes=10)
 
 
-def cell(depth: int, name: str, clients: int, devices: int | None) -> dict[str, Any]:
-    """One process: a method with a model."""
+def rounds(
+    depth: int,
+    way: tuple[str, dict[str, Any], str],
+    folder: str,
+    clients: int = 100,
+    cohort: int = COHORT,
+    devices: int | None = None,
+) -> tuple[Any, dict[str, Any]]:
+    """A simulator of a method (its name, options and channel) with a model, after its rounds, and
+    what they took in this process.
+    """
     import jax
 
     import coterie
-    from coterie.runs.checkpoint import Checkpoints
 
     jax.numpy.zeros(1).block_until_ready()
     base = status("VmRSS")
-    method, options, channel = METHODS[name]
+    method, options, channel = way
     fed = federation(clients)
     training = coterie.Training(
-        rounds=1000, cohort=COHORT, batch_size=4, store="file", eval_clients=SEEN, devices=devices
+        rounds=1000, cohort=cohort, batch_size=4, store="file", eval_clients=SEEN, devices=devices
     )
-    found: dict[str, Any] = {"base": base}
-    with tempfile.TemporaryDirectory() as folder:
-        begun = time.perf_counter()
-        sim = coterie.Simulator(
-            coterie.get_method(method, options),
-            fed,
-            coterie.get_model("resnet", {"depth": depth}),
-            training,
-            folder=Path(folder),
-            channel=channel,
-        )
-        drawn = getattr(sim.method, "drawn", None)
-        found |= {
-            "parameters": sim.template.size,
-            "state": sim.store.format.bytes / 1e6,
-            "p": 0.0 if drawn is None else 4e-6 * drawn.numbers(),
-            "start": time.perf_counter() - begun,
-            "devices": sim.spec.devices,
-        }
-        begun = time.perf_counter()
+    begun = time.perf_counter()
+    sim = coterie.Simulator(
+        coterie.get_method(method, options),
+        fed,
+        coterie.get_model("resnet", {"depth": depth}),
+        training,
+        folder=Path(folder),
+        channel=channel,
+    )
+    drawn = getattr(sim.method, "drawn", None)
+    found: dict[str, Any] = {
+        "base": base,
+        "parameters": sim.template.size,
+        "state": sim.store.format.bytes / 1e6,
+        "p": 0.0 if drawn is None else 4e-6 * drawn.numbers(),
+        "start": time.perf_counter() - begun,
+        "devices": sim.spec.devices,
+    }
+    begun = time.perf_counter()
+    sim.advance(1)
+    found["first"] = time.perf_counter() - begun
+    spent, busy = [], time.process_time()
+    for _ in range(ROUNDS):
+        at = time.perf_counter()
         sim.advance(1)
-        found["first"] = time.perf_counter() - begun
-        spent, busy = [], time.process_time()
-        for _ in range(ROUNDS):
-            at = time.perf_counter()
-            sim.advance(1)
-            spent.append(time.perf_counter() - at)
-        found |= {
-            "round": float(np.median(spent)),
-            "busy": (time.process_time() - busy) / ROUNDS,
-            "peak": status("VmHWM"),
-        }
-        totals = sim.ledger.totals()
-        for way in ("up", "down"):
-            found[way] = totals[way] / ((ROUNDS + 1) * COHORT)
+        spent.append(time.perf_counter() - at)
+    found |= {
+        "round": float(np.median(spent)),
+        "busy": (time.process_time() - busy) / ROUNDS,
+        "peak": status("VmHWM"),
+    }
+    totals = sim.ledger.totals()
+    for direction in ("up", "down"):
+        found[direction] = totals[direction] / ((ROUNDS + 1) * cohort)
+    return sim, found
+
+
+def cell(depth: int, name: str, clients: int, devices: int | None) -> dict[str, Any]:
+    """One process: a method with a model."""
+    from coterie.runs.checkpoint import Checkpoints
+
+    with tempfile.TemporaryDirectory() as folder:
+        sim, found = rounds(depth, METHODS[name], folder, clients, devices=devices)
         at = time.perf_counter()
         Checkpoints(Path(folder), "", {}).write(sim)
         found["checkpoint"] = time.perf_counter() - at
