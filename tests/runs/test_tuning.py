@@ -17,6 +17,7 @@ from coterie.methods import METHODS
 from coterie.runs.experiment import Experiment
 from coterie.runs.tuning.batch import TuningProblem
 from coterie.runs.tuning.options import Tuning
+from coterie.runs.tuning.spaces import grid_points
 from coterie.runs.tuning.tune import Clock, tune_methods
 
 TRAINING: dict[str, Any] = {"rounds": 4, "eval_every": 2, "batch_size": 4, "keep": "best"}
@@ -235,3 +236,11 @@ def test_the_grids_of_the_lp_proj_paper() -> None:
         "local": 3, "fedavg": 6, "lg-fedavg": 6, "per-fedavg": 9,
         "ditto": 54, "rsa": 54, "pfedme": 54, "lp-proj": 54, "lp-proj-1": 54, "lp-proj-2": 54,
     }  # fmt: skip
+
+
+def test_a_grid_that_a_budget_may_cut_comes_in_random_order() -> None:
+    spaces = Tuning.from_config({"preset": "lp-proj-c2"}).spaces["pfedme"]
+    whole, mixed = grid_points(spaces, None), grid_points(spaces, 3)
+    assert whole != mixed
+    assert sorted(map(str, whole)) == sorted(map(str, mixed))
+    assert len({str(p["lr"]) for p in mixed[:18]}) == 3, "not one corner first"

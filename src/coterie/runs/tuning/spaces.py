@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -133,6 +134,19 @@ def with_params(method: Method, params: Params, spaces: Spaces, decay_over: int 
         for name, value in params.items()
     }
     return method.replace(**changes)
+
+
+GRID_POINTS = 4
+"""Values that the sampler "grid" takes of a range."""
+
+
+def grid_points(spaces: Spaces, seed: int | None) -> list[Params]:
+    """All points of a grid; with a seed, where a budget may cut them, in random order."""
+    values = [space.points(GRID_POINTS) for space in spaces.values()]
+    points = [dict(zip(spaces, each, strict=True)) for each in itertools.product(*values)]
+    if seed is None:
+        return points
+    return [points[i] for i in np.random.default_rng(seed).permutation(len(points))]
 
 
 def point(spaces: Spaces, place: np.ndarray, method: Method) -> Params:

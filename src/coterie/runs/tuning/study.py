@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -20,14 +19,12 @@ from coterie.methods.base import Method
 from coterie.report.trials import Trial, TrialsOf
 from coterie.runs.contender import Contender
 from coterie.runs.tuning.batch import TrialBatch, Tried, TuningProblem, predicted_steps
-from coterie.runs.tuning.spaces import Params, Spaces, inside, point, with_params
+from coterie.runs.tuning.spaces import Params, Spaces, grid_points, inside, point, with_params
 
 MOST_IDLE = 10
 """Batches in a row of which every trial failed before its first round; then there is no use."""
 TOLD = "coterie"
 """Under this name a study holds what became of a trial: one value, since each is a write."""
-GRID_POINTS = 4
-"""Values that the sampler "grid" takes of a range."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -189,13 +186,7 @@ class Study:
         return given if fits else None
 
     def _grid(self) -> list[Params]:
-        """All points; where a budget may cut them, in random order."""
-        values = [space.points(GRID_POINTS) for space in self.spaces.values()]
-        points = [dict(zip(self.spaces, each, strict=True)) for each in itertools.product(*values)]
-        if self.settings.steps is None:
-            return points
-        order = np.random.default_rng(self.settings.seed).permutation(len(points))
-        return [points[i] for i in order]
+        return grid_points(self.spaces, None if self.settings.steps is None else self.settings.seed)
 
     def _even(self) -> list[Params]:
         """A low-discrepancy sequence for the first batch."""
