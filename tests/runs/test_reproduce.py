@@ -30,6 +30,7 @@ from coterie.runs.reproduce.base import (
 )
 from coterie.runs.reproduce.carry_out import Done, Wish, carry_out
 from coterie.runs.reproduce.cost import note_costs, read_costs, told
+from coterie.runs.reproduce.plan import study_of
 from coterie.runs.reproduce.result import Row, order, read_csv, table_csv, write
 from coterie.runs.reproduce.summary import write_summary
 from tests.conftest import Cli
@@ -177,6 +178,22 @@ class Board:
         self, slot: int, label: str, rounds: int | None, total: int | None, note: str | None
     ) -> None:
         pass
+
+
+def test_a_figure_and_the_tables_that_it_is_drawn_from_are_tuned_once(tmp_path: Path) -> None:
+    def tuned(key: str, name: str) -> Path:
+        block = next(b for b in table_of(key).blocks if b.name == name)
+        study = study_of(block, tmp_path)
+        assert study is not None
+        return study.folder
+
+    folders = {
+        tuned("lp-proj/table-4", "synthetic-00"),
+        tuned("lp-proj/table-6", "synthetic-00"),
+        tuned("lp-proj/figure-4", "synthetic-00-gaussian"),
+        tuned("lp-proj/figure-6", "synthetic-00"),
+    }
+    assert len(folders) == 1
 
 
 def test_one_bar_counts_tunings_and_runs_and_values_are_those_found(tmp_path: Path) -> None:

@@ -61,6 +61,13 @@ class Work(NamedTuple):
     optimizer_state: str = "fresh"
 
 
+def who_trains(default: str, meaning: str) -> str:
+    """The option `trains` of methods that leave open who trains: the sampled clients or all."""
+    choices = sorted(("all", "sampled"), key=lambda choice: choice != default)
+    said: str = option(default, f"who trains in a round: {meaning}", choices=tuple(choices))
+    return said
+
+
 class Condition(NamedTuple):
     """A step-size condition that can be checked before the run: `value` must stay below `bound`."""
 
@@ -244,8 +251,10 @@ class Method(Options):
 
     @property
     def trains_all(self) -> bool:
-        """True when every client trains in every round, although only the sampled ones send."""
-        return False
+        """True when every client trains in every round, although only the sampled ones send: where
+        there is an option `trains`, if it says so.
+        """
+        return getattr(self, "trains", "sampled") == "all"
 
 
 class PooledMethod(Method):

@@ -8,7 +8,7 @@ from coterie.core.options import option
 from coterie.core.schedule import Number, at
 from coterie.core.search import STEP, LogRange
 from coterie.core.vector import Vector
-from coterie.methods.base import Condition, Descent, Step, Work, method
+from coterie.methods.base import Condition, Descent, Step, Work, method, who_trains
 from coterie.methods.conditions import rate
 from coterie.methods.fedavg import FedAvg
 from coterie.methods.fedprox import held
@@ -74,16 +74,10 @@ class Ditto(FedAvg):
         symbol="P",
         low=1,
     )
-    trains: str = option(
+    trains: str = who_trains(
         "sampled",
-        "who trains in a round: the sampled clients, or all, of whom the sampled send (the code"
-        " published with lp-proj)",
-        choices=("sampled", "all"),
+        "the sampled clients, or all, of whom the sampled send (the code published with lp-proj)",
     )
-
-    @property
-    def trains_all(self) -> bool:
-        return self.trains == "all"
 
     @property
     def P(self) -> int:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from coterie.core.errors import InvalidInput
-from coterie.core.options import option
 from coterie.core.vector import Vector
-from coterie.methods.base import Method, Step, Work, method
+from coterie.methods.base import Method, Step, Work, method, who_trains
 from coterie.methods.sgd import LocalSGD, Trained
 from coterie.models.objective import Objective
 
@@ -30,9 +29,7 @@ class Local(LocalSGD):
     own method R·K steps a round and Local one.
     """
 
-    trains: str = option(
-        "sampled", "who trains in a round: the sampled clients or all", choices=("sampled", "all")
-    )
+    trains: str = who_trains("sampled", "the sampled clients or all")
 
     def client_init(self, template: Vector) -> Trained:
         return Trained(template, self.opened(template))
@@ -43,10 +40,6 @@ class Local(LocalSGD):
 
     def models(self, received: Any, state: Trained, objective: Objective) -> dict[str, Vector]:
         return {"personal": state.x}
-
-    @property
-    def trains_all(self) -> bool:
-        return self.trains == "all"
 
     def work(self) -> Work:
         return super().work()._replace(trains=self.trains)

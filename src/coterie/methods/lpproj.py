@@ -11,7 +11,7 @@ from coterie.core.search import STEP, LogRange
 from coterie.core.vector import Vector
 from coterie.coupling import penalty
 from coterie.methods import inner
-from coterie.methods.base import Condition, Descent, Step, Work, method
+from coterie.methods.base import Condition, Descent, Step, Work, method, who_trains
 from coterie.methods.conditions import hub_gain, rate
 from coterie.methods.inner import InnerProblem
 from coterie.methods.star import Averaging
@@ -44,11 +44,7 @@ class LpProjBase(InnerProblem, Subspace, Averaging):
         low=1,
     )
     tolerance: Number | None = option(None, "stop the inner steps at ‖∇h‖² ≤ ν", symbol="ν", low=0)
-    trains: str = option(
-        "all",
-        "who trains in a round: all clients (the paper) or only the sampled",
-        choices=("all", "sampled"),
-    )
+    trains: str = who_trains("all", "all clients (the paper) or only the sampled")
 
     def hub_init(self, template: Vector) -> Any:
         return self.steered(self.drawn(template))
@@ -86,10 +82,6 @@ class LpProjBase(InnerProblem, Subspace, Averaging):
 
     def models(self, received: Any, state: Vector, objective: Objective) -> dict[str, Vector]:
         return {"personal": state}
-
-    @property
-    def trains_all(self) -> bool:
-        return self.trains == "all"
 
     def work(self) -> Work:
         return Work(self.local_rounds * self.inner_steps, None, self.personal_lr, self.trains)

@@ -9,7 +9,7 @@ from coterie.core.schedule import Number, at
 from coterie.core.search import STEP, LinearRange, LogRange
 from coterie.core.vector import Vector
 from coterie.methods import inner
-from coterie.methods.base import Condition, Descent, Step, Work, method
+from coterie.methods.base import Condition, Descent, Step, Work, method, who_trains
 from coterie.methods.conditions import hub_gain, rate
 from coterie.methods.inner import InnerProblem
 from coterie.methods.star import Averaging
@@ -97,11 +97,7 @@ class PFedMe(InnerProblem, Averaging):
     decay: Number = option(
         0.0, "added to the inner gradient as decay·θ (0.001 in the published code)", low=0
     )
-    trains: str = option(
-        "all",
-        "who trains in a round: all clients (the paper) or only the sampled",
-        choices=("all", "sampled"),
-    )
+    trains: str = who_trains("all", "all clients (the paper) or only the sampled")
     keep_local: bool = option(
         False, "also evaluate w_{k,R} (what the published code calls personalised)"
     )
@@ -156,10 +152,6 @@ class PFedMe(InnerProblem, Averaging):
         if state.w is not None:
             views["local"] = state.w
         return views
-
-    @property
-    def trains_all(self) -> bool:
-        return self.trains == "all"
 
     def work(self) -> Work:
         return Work(self.local_rounds * self.inner_steps, None, self.personal_lr, self.trains)

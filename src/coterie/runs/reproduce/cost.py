@@ -116,7 +116,8 @@ def foretold(table: PaperTable, each: Done) -> Cost:
     seeds = each.block.seeds or table.seeds
     runs = sum(seeds * p.over(rounds, evaluations) + p.compiling for p in paces)
     slowest = max((p.round * rounds for p in paces), default=0.0)
-    trials = FOLDS * (each.block.trials or GRID) / each.block.shorter
+    folds = FOLDS if each.block.preset is None else 1
+    trials = folds * (each.block.trials or GRID) / each.block.shorter
     tuning = len(each.block.tuned_methods()) * trials * slowest
     return Cost(seeds, runs + tuning, "quick")
 

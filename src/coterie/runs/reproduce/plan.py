@@ -66,7 +66,7 @@ def study_of(block: Block, work: Path) -> PlannedStudy | None:
     if experiment is None:
         return None
     name = hashlib.sha256(experiment.to_toml().encode()).hexdigest()[:12]
-    return PlannedStudy(experiment, work / "tuning" / f"{block.name}-{name}")
+    return PlannedStudy(experiment, work / "tuning" / f"{experiment.data.name}-{name}")
 
 
 def plan_block(
