@@ -211,7 +211,7 @@ def block_of(
         "resplit": True,
     }
     made = Block(f"{name}-{kind}", f"{TITLES[name]}, {kind}", experiment, lines)
-    heavy = deep and name in ("mnist", "cifar10")
+    heavy = deep and name != "vehicle"
     return dataclasses.replace(
         made,
         differs=DIFFERS.get(name, ""),
