@@ -20,10 +20,11 @@ measured            the best round on test data after the 20th (Sec. 5.5)
 
 Steps and strengths are chosen from the grids of App. C.2, on the validation rows, by runs with a
 tenth of the rounds; on MNIST by some points of the grid. Not as there: the K inner steps share a
-batch (the code draws 20), w̃ of lp-proj-2 moves by the difference (there: by the difference over its
-norm), gradients are not clipped at 60, and FedAvg, LG-FedAvg and Per-FedAvg are tuned with batches
-of 64. On MNIST, for time, R is 1, and Local has its own number of steps only. One draw of Synthetic differs from the next by more than a point
-for all methods alike, and the paper has one draw: so there are ten here.
+batch (the code draws 20), w̃ of lp-proj-2 moves by the difference (there: by the difference over
+its norm), gradients are not clipped at 60, and FedAvg, LG-FedAvg and Per-FedAvg are tuned with
+batches of 64. On MNIST, for time, R is 1, and Local has its own number of steps only. One draw of
+Synthetic differs from the next by more than a point for all methods alike, and the paper has one
+draw: so there are ten here.
 """
 
 from __future__ import annotations
