@@ -12,6 +12,7 @@ import typer
 from typer.main import get_command
 
 from coterie.cli import (
+    chaos,
     check,
     data,
     deploy,
@@ -70,6 +71,7 @@ app.add_typer(hub.client_app, name="client")
 app.command()(peer.peer)
 app.command()(deploy.status)
 app.command("deploy-demo")(deploy.deploy_demo)
+app.command("chaos")(chaos.chaos)
 
 
 def command() -> Any:

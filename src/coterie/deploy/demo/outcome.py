@@ -112,7 +112,7 @@ def table(rows: Sequence[Row]) -> Table:
     return out
 
 
-def verdict(rows: Sequence[Row]) -> str:
+def verdict(rows: Sequence[Row], although: str = "one was killed in the middle") -> str:
     """One sentence; raises DemoFailed when a model differs by more than rounding."""
     worst = max(row.difference for row in rows)
     if worst > 1e-5:
@@ -121,7 +121,4 @@ def verdict(rows: Sequence[Row]) -> str:
             " (1e-5)."
         )
     how = "bit for bit" if worst == 0 else f"largest relative difference {worst:.1e}"
-    return (
-        f"Every participant ended with the simulator's model ({how}), although one was killed in"
-        " the middle."
-    )
+    return f"Every participant ended with the simulator's model ({how}), although {although}."
