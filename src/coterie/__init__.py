@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from coterie.runs.tracking import tracker
     from coterie.runs.tuning.tune import tune
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _WHERE = {
     "coterie.methods": (

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from coterie.cli.as_json import Json, print_json
 from coterie.cli.console import DataDir, Import, Set, load_plugins, out
 
 
@@ -14,6 +15,7 @@ def check(
     experiment: Annotated[Path, typer.Argument(help="A TOML file with one method or several.")],
     data_dir: DataDir = None,
     settings: Set = None,
+    as_json: Json = False,
     imports: Import = None,
 ) -> None:
     """Measure how steep the clients' losses are, and say which step-size conditions hold, with
@@ -27,7 +29,11 @@ def check(
 
     chosen = chosen_experiment(experiment, settings, None, None, data_dir)
     found = check_experiment(chosen)
-    for method in found:
+    if as_json:
+        print_json(
+            [{"method": m.label, "stable": m.stable, "sentences": m.sentences()} for m in found]
+        )
+    for method in found if not as_json else []:
         state = "stable" if method.stable else "unstable"
         out.print(f"{method.label}: {state}", style="green" if method.stable else "red")
         for sentence in method.sentences():

@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from coterie.cli.as_json import Json, print_json
+from coterie.cli.complete import names_of
 from coterie.core.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -24,10 +26,13 @@ def _group() -> None:
 
 
 @app.command("list")
-def list_sources() -> None:
+def list_sources(as_json: Json = False) -> None:
     """The data sets that are known, one line each."""
     from coterie.data import SOURCES
 
+    if as_json:
+        print_json([{"name": n, "summary": made.summary} for n, made in sorted(SOURCES.items())])
+        return
     table = Table("name", "what it is")
     for name, made in sorted(SOURCES.items()):
         table.add_row(name, made.summary)
@@ -39,7 +44,8 @@ def show(
     name: Annotated[
         str,
         typer.Argument(
-            help="A data set (see `coterie data list`), or the path of your own table or folder."
+            help="A data set (see `coterie data list`), or the path of your own table or folder.",
+            autocompletion=names_of("data"),
         ),
     ],
     options: Annotated[
@@ -61,8 +67,12 @@ def show(
     explain: Annotated[
         bool, typer.Option("--explain", help="Your own table: what was done to each column.")
     ] = False,
+    as_json: Json = False,
 ) -> None:
-    """Print a data set's sizes, labels and heterogeneity, and draw its clients (PNG and HTML)."""
+    """Print a data set's sizes, labels and heterogeneity, and draw its clients (PNG and HTML).
+
+    With --json nothing is drawn.
+    """
     from coterie.coupling import graph as graphs
     from coterie.data import describe
     from coterie.data.given import load_named
@@ -79,6 +89,9 @@ def show(
             probability=probability,
             seed=seed,
         )
+    if as_json:
+        print_json(_plain(federation, description, coupling, explain))
+        return
     console = Console()
     summary = Table(show_header=False, title=federation.name)
     for what, value in description.rows():
@@ -112,6 +125,7 @@ def map_arrays(
     ] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="The folder to write.")] = Path("mapped"),
     seed: Annotated[int, typer.Option(help="Seed of the split.")] = 0,
+    as_json: Json = False,
 ) -> None:
     """Write a federation as files of arrays that runs map and do not read: for many clients.
 
@@ -125,6 +139,9 @@ def map_arrays(
 
     federation = load_named(name, options or [], seed)
     save_mapped(federation, out)
+    if as_json:
+        print_json({"folder": out, "clients": federation.clients})
+        return
     Console().print(
         f"Written: {out}, {federation.clients:,} clients. In an experiment:"
         f' \\[data] name = "mapped", path = "{escape(str(out))}".',
@@ -146,6 +163,7 @@ def explain_columns(
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the split.")] = 0,
+    as_json: Json = False,
 ) -> None:
     """Say what is done to each column of your own table, one line each."""
     from coterie.data.given import load_named
@@ -154,9 +172,11 @@ def explain_columns(
         raise InvalidInput(f"the table {str(path)!r} does not exist.")
     named = [f"{k}={v}" for k, v in (("client", client), ("target", target)) if v is not None]
     given = [pair.removeprefix("data.") for pair in options or []]
-    Console(width=None if Console().is_terminal else 160).print(
-        explained(load_named(str(path), [*named, *given], seed))
-    )
+    federation = load_named(str(path), [*named, *given], seed)
+    if as_json:
+        print_json(_columns(federation))
+        return
+    Console(width=None if Console().is_terminal else 160).print(explained(federation))
 
 
 def explained(federation: Any) -> Table:
@@ -167,6 +187,33 @@ def explained(federation: Any) -> Table:
     for line in explain(federation):
         table.add_row(*(escape(cell) for cell in line))
     return table
+
+
+def _columns(federation: Any) -> list[dict[str, str]]:
+    from coterie.data.explain import explain
+
+    return [line._asdict() for line in explain(federation)]
+
+
+def _plain(
+    federation: Any, description: describe.Description, coupling: Any, explain: bool
+) -> dict[str, Any]:
+    """What `show` prints, for scripts."""
+    made = {
+        "name": federation.name,
+        "task": description.task,
+        "clients": federation.names(),
+        "input_shape": description.input_shape,
+        "classes": description.classes,
+        "samples": description.sizes,
+        "labels_per_client": description.labels,
+        "majority_class": description.majority,
+        "heterogeneity": description.heterogeneity,
+        "warning": description.warning,
+    }
+    if coupling is not None:
+        made["graph"] = coupling.describe()
+    return made | ({"columns": _columns(federation)} if explain else {})
 
 
 def _clients(federation: Any, description: describe.Description, rows: int) -> Table:

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from coterie.cli.as_json import Json, print_json
 from coterie.core.errors import InvalidInput
 from coterie.report.units import bytes_text
 
@@ -174,6 +175,7 @@ def deploy_demo(
         int | None,
         typer.Option(help="Communication rounds (default: 100 with a hub, 200 without).", min=2),
     ] = None,
+    as_json: Json = False,
 ) -> None:
     """A real federation on this machine, with keys and TLS; one participant is killed in the
     middle, and all end with the simulator's models.
@@ -199,6 +201,9 @@ def deploy_demo(
         if peers
         else demo.with_hub(made_in, rounds or 100, say)
     )
+    if as_json:
+        print_json({"participants": rows, "verdict": demo.verdict(rows), "folder": made_in})
+        return
     console = _console()
     console.print(demo.table(rows))
     console.print(demo.verdict(rows), highlight=False, soft_wrap=True)

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
+from coterie.cli import complete
+from coterie.cli.as_json import Json, print_json
 from coterie.cli.console import Import, load_plugins, out
 from coterie.core.errors import InvalidInput, unknown
 
+KINDS = (
+    "methods",
+    "channels",
+    "attacks",
+    "data",
+    "models",
+    "metrics",
+    "optimizers",
+    "graphs",
+    "rules",
+)
 
-def _registries() -> dict[str, dict[str, Any]]:
+
+def registries() -> dict[str, dict[str, Any]]:
     """By the plural that `list` takes; `show` takes the singular."""
     from coterie.adversary import ATTACKS
     from coterie.channel import CHANNELS
@@ -24,17 +39,9 @@ def _registries() -> dict[str, dict[str, Any]]:
     from coterie.methods.server import SERVER_OPTIMIZERS
     from coterie.models import MODELS
 
-    return {
-        "methods": dict(METHODS),
-        "channels": dict(CHANNELS),
-        "attacks": dict(ATTACKS),
-        "data": dict(SOURCES),
-        "models": dict(MODELS),
-        "metrics": dict(METRICS),
-        "optimizers": dict(SERVER_OPTIMIZERS),
-        "graphs": dict(GRAPHS),
-        "rules": dict(RULES),
-    }
+    groups: tuple[Any, ...] = (METHODS, CHANNELS, ATTACKS, SOURCES, MODELS, METRICS)
+    groups += (SERVER_OPTIMIZERS, GRAPHS, RULES)
+    return {kind: dict(group) for kind, group in zip(KINDS, groups, strict=True)}
 
 
 def list_(
@@ -42,18 +49,29 @@ def list_(
         str | None,
         typer.Argument(
             help="methods, channels, attacks, data, models, metrics, optimizers, graphs or rules"
-            " (that learn a graph); nothing: all."
+            " (that learn a graph); nothing: all.",
+            autocompletion=complete.kinds,
         ),
     ] = None,
+    as_json: Json = False,
     imports: Import = None,
 ) -> None:
     """What there is: methods, channels, attacks, data sets, models, metrics, optimizers, client
     graphs and rules that learn one, a line each.
     """
     load_plugins(imports)
-    groups = _registries()
+    groups = registries()
     if what is not None and what not in groups:
         raise unknown("the list", what, groups)
+    if as_json:
+        print_json(
+            {
+                title: [{"name": name, "summary": cls.summary} for name, cls in group.items()]
+                for title, group in groups.items()
+                if what in (None, title)
+            }
+        )
+        return
     for title, group in groups.items():
         if what in (None, title):
             table = Table(
@@ -72,8 +90,10 @@ def show(
             help="A method, channel, attack, data set, model, metric, optimizer, graph or rule; "
             "where several have one name, first its kind: method, channel, attack, data, model,"
             " metric, optimizer, graph or rule.",
+            autocompletion=complete.names_of(),
         ),
     ],
+    as_json: Json = False,
     imports: Import = None,
 ) -> None:
     """The equation, arguments, defaults and paper of a method; the options of a channel, attack,
@@ -84,7 +104,7 @@ def show(
     coterie show model linear
     """
     load_plugins(imports)
-    kinds = {title.removesuffix("s"): group for title, group in _registries().items()}
+    kinds = {title.removesuffix("s"): group for title, group in registries().items()}
     if len(words) > 2:
         raise InvalidInput(
             f"show takes a name, or a kind and a name, but got {len(words)} words:"
@@ -99,11 +119,39 @@ def show(
         *first, last = [k.replace("data", "data set") for k in chosen]
         what = f"{', '.join(first)} or {last}" if first else last
         raise unknown(f"the {what}", name, {n for group in chosen.values() for n in group})
+    if as_json:
+        print_json([_plain(k, name, cls) for k, cls in found.items()])
+        return
     if len(found) > 1:
         ways = " and ".join(f"`coterie show {k} {name}`" for k in found)
         out.print(f"Several have this name; {ways} show one.\n", highlight=False)
     for k, cls in found.items():
         _show(k, name, cls, titled=len(found) > 1)
+
+
+def _plain(kind: str, name: str, cls: Any) -> dict[str, Any]:
+    """What `_show` prints, for scripts."""
+    made: dict[str, Any] = {"kind": kind, "name": name, "summary": cls.summary}
+    if kind == "metric":
+        return made | {"title": cls.title, "better": cls.better, "task": cls.task}
+    if kind == "graph":
+        return made
+    if kind in ("method", "rule"):
+        made |= {"title": cls.title, "paper": cls.paper}
+    options = [
+        {
+            "option": d.name,
+            "symbol": d.symbol,
+            "default": d.default if isinstance(d.default, (int, float, str, bool)) else None,
+            "required": d.default is dataclasses.MISSING,
+            "allowed": d.allowed,
+            "schedule": d.schedulable,
+            "tuned_over": None if d.search is None else str(d.search),
+            "meaning": d.help,
+        }
+        for d in cls.public().values()
+    ]
+    return made | {"text": inspect.cleandoc(cls.__doc__ or ""), "options": options}
 
 
 def _show(kind: str, name: str, cls: Any, *, titled: bool) -> None:

@@ -6,7 +6,7 @@ import contextlib
 import inspect
 import os
 import sys
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import typer
 from typer.main import get_command
@@ -16,10 +16,12 @@ from coterie.cli import (
     check,
     data,
     deploy,
+    doctor,
     hub,
     keys,
     look,
     models,
+    new,
     peer,
     report,
     reproduce,
@@ -28,16 +30,22 @@ from coterie.cli import (
     tune,
     watch,
 )
+from coterie.cli import nearest as wrong_word
 from coterie.cli.console import err, say
 from coterie.cli.notices import print_notices
 from coterie.core.crew import Lost
 from coterie.core.errors import CoterieError
 from coterie.core.program_cache import use_users_cache
 
+EXIT_CODES = (
+    "Exit codes: 0 done; 1 done, and the answer is no (check, doctor, watch, deploy-demo); 2 wrong"
+    " input, or something that is refused or missing; 3 a run diverged; 4 a machine was waited for"
+    " in vain; 130 stopped by Ctrl-C or SIGTERM. With --json the result is one JSON document on"
+    " standard output."
+)
 app = typer.Typer(
     name="coterie",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     help=(
@@ -61,9 +69,11 @@ app.command()(reproduce.reproduce)
 app.command()(check.check)
 app.command("list")(look.list_)
 app.command()(look.show)
+app.command()(doctor.doctor)
 app.command()(models.export)
 app.command()(models.predict)
 app.command()(models.adapt)
+app.add_typer(new.app, name="new")
 app.add_typer(data.app, name="data")
 app.add_typer(keys.keys_app, name="keys")
 app.add_typer(hub.hub_app, name="hub")
@@ -72,6 +82,26 @@ app.command()(peer.peer)
 app.command()(deploy.status)
 app.command("deploy-demo")(deploy.deploy_demo)
 app.command("chaos")(chaos.chaos)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from coterie import __version__
+
+        typer.echo(f"coterie {__version__}")
+        raise typer.Exit
+
+
+@app.callback(epilog=EXIT_CODES)
+def _whole(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", "-V", help="Print the version, and end.", callback=_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    """What all commands share; the help of the app is above."""
 
 
 def command() -> Any:
@@ -100,7 +130,8 @@ def main() -> None:
     try:
         use_users_cache()
         print_notices(say)
-        code = command()(standalone_mode=False)  # of `typer.Exit`, which is not raised here
+        # The code of `typer.Exit`, which is not raised here.
+        code = command()(prog_name="coterie", standalone_mode=False)
         if isinstance(code, int) and code:
             sys.exit(code)
     except CoterieError as error:
@@ -117,13 +148,10 @@ def main() -> None:
         if type(error).__module__.startswith(("click", "typer")) and hasattr(
             error, "format_message"
         ):
-            err.print(
-                f"coterie: {error.format_message()}",
-                style="red",
-                highlight=False,
-                markup=False,
-                soft_wrap=True,
-            )
+            if told := wrong_word.sentence(error):  # nothing where help was printed
+                err.print(
+                    f"coterie: {told}", style="red", highlight=False, markup=False, soft_wrap=True
+                )
             sys.exit(2)
         if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
             err.print(

@@ -9,11 +9,15 @@ from typing import Annotated
 
 import typer
 
+from coterie.cli.as_json import Json, print_json, rows_of
 from coterie.cli.console import Import, load_plugins, out, say
 from coterie.core.errors import InvalidInput
 
 
-def _written(paths: list[Path], folder: Path) -> None:
+def _written(paths: list[Path], folder: Path, as_json: bool) -> None:
+    if as_json:
+        print_json({"models": paths})
+        return
     count = f"{len(paths)} model{'s' if len(paths) > 1 else ''}"
     out.print(f"{count} written to {paths[0] if len(paths) == 1 else folder}", highlight=False)
 
@@ -46,6 +50,7 @@ def export(
     onnx: Annotated[
         bool, typer.Option("--onnx", help="Write model.onnx too, with the preprocessing inside.")
     ] = False,
+    as_json: Json = False,
     imports: Import = None,
 ) -> None:
     """Write a client's model as a folder that `coterie predict` works with: parameters,
@@ -68,10 +73,13 @@ def export(
                 " model yet; leave it out."
             )
         place = runs.export_kit(folder, target or folder / "for-newcomers", say=say)
-        out.print(f"what newcomers need is written to {place}", highlight=False)
+        if as_json:
+            print_json({"for_newcomers": place})
+        else:
+            out.print(f"what newcomers need is written to {place}", highlight=False)
         return
     paths = runs.export(folder, client or None, target, view=view, onnx=onnx, say=say)
-    _written(paths, target or folder / "models")
+    _written(paths, target or folder / "models", as_json)
 
 
 def predict(
@@ -103,6 +111,7 @@ def predict(
             " mean of all clients' answers)."
         ),
     ] = None,
+    as_json: Json = False,
     imports: Import = None,
 ) -> None:
     """Predict from raw rows with an exported model.
@@ -120,8 +129,13 @@ def predict(
         fallback=fallback,
         proba=proba,
     )
+    if as_json and target is None:
+        print_json(table.to_pylist())
+        return
     write_predictions(table, target)
-    if target is not None:
+    if as_json:
+        print_json({"predictions": target, "rows": table.num_rows})
+    elif target is not None:
         count = f"{table.num_rows} prediction{'s' if table.num_rows != 1 else ''}"
         out.print(f"{count} written to {target}", highlight=False)
 
@@ -163,6 +177,7 @@ def adapt(
             help="Where to write the models, a folder each (default: newcomers, in FOLDER).",
         ),
     ] = None,
+    as_json: Json = False,
     imports: Import = None,
 ) -> None:
     """Personalise for clients that were not in training, in the method's own way; the federation
@@ -184,6 +199,9 @@ def adapt(
         onnx=onnx,
         say=say,
     )
+    if as_json:
+        print_json({"models": paths, "scores": rows_of(table)})
+        return
     out.print(table)
     out.print(
         f"{len(paths)} model{'s' if len(paths) > 1 else ''} written to {paths[0].parent}",

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from coterie.cli.as_json import Json, print_json
 from coterie.cli.console import Import, load_plugins, out
 from coterie.core.errors import InvalidInput
 
@@ -26,9 +27,11 @@ def report(
         typer.Option(
             "--out",
             "-o",
-            help="The page (default: report.html in the folder, or here for several folders).",
+            help="The page: a file that ends in .html, or a folder for its report.html (default:"
+            " the folder of the runs, or here for several).",
         ),
     ] = None,
+    as_json: Json = False,
     imports: Import = None,
 ) -> None:
     """Make the HTML report again from the folders of runs; nothing is trained.
@@ -45,9 +48,32 @@ def report(
     from coterie.core.files import write_text
     from coterie.runs.remake import gather
 
-    place = file or (folders[0] if len(folders) == 1 else Path()) / "report.html"
-    write_text(place, gather(folders).html())
-    out.print(f"Report: {place}", highlight=False)
+    place = _page(file) or (folders[0] if len(folders) == 1 else Path()) / "report.html"
+    found = gather(folders)
+    write_text(place, found.html())
+    if not as_json:
+        out.print(f"Report: {place}", highlight=False)
+        return
+    from coterie.report.plain import comparison_plain, grid_plain
+
+    if found.grid is not None:
+        told = grid_plain(found.grid)
+    else:
+        assert found.comparison is not None
+        told = comparison_plain(found.comparison)
+    print_json(told | {"report": place})
+
+
+def _page(file: Path | None) -> Path | None:
+    """The page that --out names: a file that ends in .html, or report.html in a folder."""
+    if file is None or file.suffix in (".html", ".htm"):
+        return file
+    if file.is_dir():
+        return file / "report.html"
+    raise InvalidInput(
+        f"--out is {str(file)!r}, but must be a file that ends in .html, or a folder that is there"
+        f" (for {file}/report.html make it first); did you mean {str(file) + '.html'!r}?"
+    )
 
 
 def plot(
@@ -70,6 +96,7 @@ def plot(
         str | None, typer.Option("--method", "-m", help="Of which method the graph is.")
     ] = None,
     width: Annotated[float, typer.Option(help="Inches; 3.3 is a column of most papers.")] = 5.2,
+    as_json: Json = False,
     imports: Import = None,
 ) -> None:
     """A figure for a paper from the folders of runs: vector graphics, in colours that colour-blind
@@ -94,4 +121,7 @@ def plot(
         assert found.comparison is not None
         made = plots.plot(found.comparison, figure or "curves", wanted, found.graphs)
     plots.save(made, file)
+    if as_json:
+        print_json({"figure": file})
+        return
     out.print(f"Figure: {file}", highlight=False)

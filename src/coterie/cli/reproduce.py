@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
+from coterie.cli.as_json import Json, beside, print_json
 from coterie.cli.console import Cluster, ClusterKeys, Insecure, Jobs, cluster_of, out, say
 from coterie.core.errors import InvalidInput, unknown
 
@@ -53,6 +54,7 @@ def reproduce(
         Path, typer.Option("--out", "-o", help="Where results go, as PAPER/TABLE.")
     ] = Path("experiments"),
     work: Annotated[Path, typer.Option(help="Where runs go.")] = Path("runs/reproduce"),
+    as_json: Json = False,
 ) -> None:
     """Run what stands behind a table or figure of one of the three papers, and put the paper's
     numbers beside ours. Values that a paper leaves open are tuned first, with the same budget for
@@ -76,10 +78,13 @@ def reproduce(
     if protocol not in PROTOCOLS:
         raise unknown("--protocol", protocol, PROTOCOLS)
     if name == "list":
-        _list(folder)
+        _list(folder, as_json)
         return
     if name == "summary":
         path, cells = write_summary(folder)
+        if as_json:
+            print_json({"summary": path, "cells": cells})
+            return
         out.print(f"{path}: {cells} cells", highlight=False)
         return
     if name == "all" and blocks:
@@ -101,7 +106,8 @@ def reproduce(
         ]
     )
     place = folder / "quick" if quick else folder
-    with bars(out) as begin:
+    results = []
+    with bars(beside(as_json)) as begin:
         wish = Wish(
             work / "quick" if quick else work,
             seeds,
@@ -118,19 +124,37 @@ def reproduce(
                 note_costs(folder, table, done, quick=quick)
                 if not quick:
                     write_summary(folder)
-                out.print(f"{table.key}: {written / 'result.md'}", highlight=False)
+                results.append({"table": table.key, "result": written / "result.md"})
+                beside(as_json).print(f"{table.key}: {written / 'result.md'}", highlight=False)
+    if as_json:
+        print_json(results)
 
 
 def _seeds(table: PaperTable) -> str:
     return " or ".join(map(str, sorted({block.seeds or table.seeds for block in table.blocks})))
 
 
-def _list(folder: Path) -> None:
+def _list(folder: Path, as_json: bool) -> None:
     """All that can be done, and what it takes."""
     from coterie.runs.reproduce.base import all_tables
     from coterie.runs.reproduce.cost import read_costs, told
 
     costs = read_costs(folder)
+    if as_json:
+        print_json(
+            [
+                {
+                    "table": table.key,
+                    "shows": table.title,
+                    "blocks": [{"name": b.name, "long": b.long} for b in table.blocks],
+                    "seeds": _seeds(table),
+                    "protocol": table.protocol,
+                    "takes": told(table, costs),
+                }
+                for table in all_tables("both")
+            ]
+        )
+        return
     shown = Table("table", "what it shows", "blocks (* takes hours)", "seeds", "protocol", "takes")
     for table in all_tables("both"):
         names = ", ".join(block.name + "*" * block.long for block in table.blocks)

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from coterie.cli.as_json import Json, beside, print_json
 from coterie.cli.console import DataDir, Force, Import, Set, Track, load_plugins, out, say
 
 Out = Annotated[
@@ -48,6 +49,7 @@ def run(
     imports: Import = None,
     force: Force = False,
     track: Track = None,
+    as_json: Json = False,
     processes: Processes = 1,
     process: Process = 0,
     coordinator: Coordinator = HERE,
@@ -73,9 +75,9 @@ def run(
     if not first:
         runs.start(chosen, place, force=force, say=lambda sentence: None)
         return
-    with bars(out) as begin:
+    with bars(beside(as_json)) as begin:
         finished = runs.start(chosen, place, force=force, progress=begin(title, 0, 1), say=say)
-    _finished(finished)
+    _finished(finished, as_json)
 
 
 def resume(
@@ -84,6 +86,7 @@ def resume(
     ],
     imports: Import = None,
     track: Track = None,
+    as_json: Json = False,
     processes: Processes = 1,
     process: Process = 0,
     coordinator: Coordinator = HERE,
@@ -100,9 +103,9 @@ def resume(
     if not first:
         runs.resume(folder, say=lambda sentence: None)
         return
-    with bars(out) as begin:
+    with bars(beside(as_json)) as begin:
         finished = runs.resume(folder, progress=begin(folder.name, 0, 1), say=say)
-    _finished(finished)
+    _finished(finished, as_json)
 
 
 def launch(
@@ -115,6 +118,7 @@ def launch(
     settings: Set = None,
     imports: Import = None,
     force: Force = False,
+    as_json: Json = False,
 ) -> None:
     """Run, or resume, with several processes on this machine that share its cores.
 
@@ -131,14 +135,20 @@ def launch(
         command += [text for value in settings or [] for text in ("--set", value)]
         command += ["--data-dir", str(data_dir)] if data_dir else []
         command += ["--force"] if force else []
+    command += ["--json"] if as_json else []
     begin(command, processes, f"go on with: coterie launch {place} --processes {processes}")
 
 
-def _finished(finished: Any) -> None:
+def _finished(finished: Any, as_json: bool) -> None:
     from coterie.core.files import reading_tables
+    from coterie.report.plain import run_plain
     from coterie.report.summary import run_table
 
     with reading_tables(finished.folder, "run its config.toml again"):
+        if as_json:
+            times = {"seconds": finished.seconds, "compile_seconds": finished.compile_seconds}
+            print_json(run_plain(finished.folder, finished.simulator.metric) | times)
+            return
         out.print(run_table(finished.folder, finished.simulator.metric))
     out.print(
         f"{finished.folder} · {finished.seconds:.1f} s, of which {finished.compile_seconds:.1f} s"

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from coterie.cli.as_json import Json, beside, print_json
+from coterie.cli.complete import names_of
 from coterie.cli.console import (
     Cluster,
     ClusterKeys,
@@ -36,6 +38,7 @@ def demo(
     ] = Path("coterie-demo"),
     rounds: Annotated[int, typer.Option(help="Communication rounds.")] = 60,
     seeds: Annotated[int, typer.Option(help="How many seeds.", min=1)] = 1,
+    as_json: Json = False,
 ) -> None:
     """Compare six methods on real handwritten digits, 20 clients with 2–3 digits each: a table and
     an HTML page, in under a minute.
@@ -43,11 +46,11 @@ def demo(
     from coterie.runs.presets import demo_experiment
 
     experiment = demo_experiment(rounds, range(seeds))
-    out.print(
+    beside(as_json).print(
         f"Six methods on 20 clients with 2–3 handwritten digits each, {rounds} rounds, equal"
         " gradient steps for all."
     )
-    _compare(experiment, folder, force=(folder / "report.html").exists())
+    _compare(experiment, folder, force=(folder / "report.html").exists(), as_json=as_json)
 
 
 def _compare(
@@ -62,6 +65,7 @@ def _compare(
     cluster: Any = None,
     drop_models: bool = False,
     minutes: float | None = None,
+    as_json: bool = False,
 ) -> None:
     """Compare, or with `minutes` tune and compare, and print what comes out."""
     from coterie.cli.progress import bars
@@ -75,7 +79,7 @@ def _compare(
 
     paid = [parse_bytes(text) for text in budgets or []]
     targets = scores or []
-    with bars(out) as begin:
+    with bars(beside(as_json)) as begin:
         doing = Doing(force, begin, say, jobs, not drop_models, cluster)
         if minutes is None:
             check_wishes(experiment, targets, paid)
@@ -83,6 +87,12 @@ def _compare(
             write_report(comparison, experiment, folder, targets, paid)
         else:
             comparison = answer_into(experiment, folder, doing, Wishes(minutes, targets, paid))
+    if as_json:
+        from coterie.report.plain import comparison_plain
+
+        places = {"report": folder / "report.html", "runs": folder / "runs"}
+        print_json(comparison_plain(comparison) | places)
+        return
     out.print(comparison_table(comparison, out.width))
     fairness, bill, *times = sheets(comparison, scores or [], paid)
     for sheet in [*([fairness] if fair else []), *([bill] if scores or paid else []), *times]:
@@ -112,14 +122,25 @@ def compare(
     ] = None,
     methods: Annotated[
         list[str] | None,
-        typer.Option("--method", "-m", help="A method to compare (repeat); see `coterie list`."),
+        typer.Option(
+            "--method",
+            "-m",
+            help="A method to compare (repeat); see `coterie list`.",
+            autocompletion=names_of("methods"),
+        ),
     ] = None,
     seeds: Annotated[
         list[int] | None,
         typer.Option("--seed", help="A seed (repeat); all methods are paired at each."),
     ] = None,
     data: Annotated[
-        str | None, typer.Option("--data", "-d", help="A data set by name, instead of a file.")
+        str | None,
+        typer.Option(
+            "--data",
+            "-d",
+            help="A data set by name, instead of a file.",
+            autocompletion=names_of("data"),
+        ),
     ] = None,
     client: Annotated[
         str | None, typer.Option(help="Your own table: the column that says whose row it is.")
@@ -131,7 +152,8 @@ def compare(
         str | None,
         typer.Option(
             help="What decides, e.g. auc, f1, rmse (coterie list metrics); default: accuracy, or"
-            " the mean squared error."
+            " the mean squared error.",
+            autocompletion=names_of("metrics"),
         ),
     ] = None,
     scores: Annotated[
@@ -180,6 +202,7 @@ def compare(
     drop_models: DropModels = False,
     track: Track = None,
     force: Force = False,
+    as_json: Json = False,
 ) -> None:
     """Compare methods on the same clients, splits, cohorts, batches and seeds; Local with equal
     gradient steps is always there.
@@ -207,7 +230,7 @@ def compare(
     if explain:
         from coterie.cli.data import explained
 
-        out.print(explained(chosen.federation()))
+        beside(as_json).print(explained(chosen.federation()))
     _compare(
         chosen,
         folder or Path("runs") / f"{name}-compare",
@@ -219,6 +242,7 @@ def compare(
         cluster=where,
         drop_models=drop_models,
         minutes=(2.0 if minutes is None else minutes) if asked.own else None,
+        as_json=as_json,
     )
 
 
@@ -232,6 +256,7 @@ def attack(
             "--attack",
             "-a",
             help="An attack (repeat); default: same-value, sign-flip, gaussian, random-labels.",
+            autocompletion=names_of("attacks"),
         ),
     ] = None,
     fractions: Annotated[
@@ -260,6 +285,7 @@ def attack(
     drop_models: DropModels = False,
     track: Track = None,
     force: Force = False,
+    as_json: Json = False,
 ) -> None:
     """Methods under attack: every method × attack × share of malicious clients × seed, in one
     command that can be killed and repeated.
@@ -280,7 +306,7 @@ def attack(
     chosen = titled(chosen, experiment.stem)
     wanted, shares = chosen_attacks(attacks, fractions)
     folder = folder or Path("runs") / f"{experiment.stem}-attack"
-    with bars(out) as begin:
+    with bars(beside(as_json)) as begin:
         grid = attack_into(
             chosen,
             wanted,
@@ -293,6 +319,11 @@ def attack(
             cluster=where,
             keep_models=not drop_models,
         )
+    if as_json:
+        from coterie.report.plain import grid_plain
+
+        print_json(grid_plain(grid) | {"report": folder / "report.html", "runs": folder / "runs"})
+        return
     for table in attack_tables(grid):
         out.print(table)
     out.print(f"\nReport: {folder / 'report.html'}   Runs: {folder / 'runs'}", highlight=False)

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from coterie.cli.as_json import Json, beside, print_json
 from coterie.cli.console import (
     Cluster,
     ClusterKeys,
@@ -67,6 +68,7 @@ def tune(
     cluster_keys: ClusterKeys = None,
     insecure: Insecure = False,
     force: Force = False,
+    as_json: Json = False,
 ) -> None:
     """Tune every method, and Local, with the same budget of gradient steps each, on validation data
     only; test rows are taken away before.
@@ -97,18 +99,39 @@ def tune(
     chosen = chosen_experiment(experiment, [*(settings or []), *given], methods, None, data_dir)
     chosen = titled(chosen, experiment.stem)
     place = folder or Path("runs") / f"{experiment.stem}-tune"
-    with bars(out, unit="s" if minutes is not None else "steps") as begin:
+    with bars(beside(as_json), unit="s" if minutes is not None else "steps") as begin:
         board = begin if isinstance(begin, Board) else None
         found = tune_into(
             chosen, place, force=force, jobs=jobs, cluster=where, board=board, say=say
         )
-    out.print(_table(found, metric_of(chosen.training.metric, chosen.federation().task)))
+    metric = metric_of(chosen.training.metric, chosen.federation().task)
+    if as_json:
+        print_json(_plain(found, metric) | {"tuned": place / "tuned.toml"})
+        return
+    out.print(_table(found, metric))
     out.print(
         "Tuned on validation data; test rows were not read. Compare with: coterie compare"
         f" {place / 'tuned.toml'}",
         highlight=False,
         soft_wrap=not out.is_terminal,
     )
+
+
+def _plain(found: list[Any], metric: Metric) -> dict[str, Any]:
+    lines = [
+        {
+            "method": t.label,
+            "values": t.params,
+            "score": metric.value(t.score),
+            "as_given": None if t.given_score is None else metric.value(t.given_score),
+            "trials": len(t.trials),
+            "failed": sum(trial.state == "failed" for trial in t.trials),
+            "steps": t.steps,
+            "seconds": t.seconds,
+        }
+        for t in found
+    ]
+    return {"metric": {"name": metric.name, "better": metric.better}, "methods": lines}
 
 
 def _table(found: list[Any], metric: Metric) -> Table:

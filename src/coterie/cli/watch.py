@@ -14,7 +14,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from coterie.cli.as_json import Json, plain, print_json
 from coterie.cli.console import out
+from coterie.core.errors import InvalidInput
 from coterie.report.units import bytes_text, seconds_text
 
 MOST = 30
@@ -29,6 +31,7 @@ def watch(
     ],
     every: Annotated[float, typer.Option(help="Seconds between two looks.", min=0.1)] = 1.0,
     once: Annotated[bool, typer.Option("--once", help="Look once, and end.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Watch runs while they train, from another terminal: how far, how long, scores and bytes.
 
@@ -39,6 +42,13 @@ def watch(
     from coterie.runs.watching.seen import Watcher, is_run
 
     watcher = Watcher(folder)
+    if as_json:
+        if not once:
+            raise InvalidInput("--json is given, but it is for one look: give --once with it.")
+        seen = watcher.look()
+        runs = [{**plain(run), "bytes": run.bytes} for run in seen.runs]
+        print_json({"busy": seen.busy, "over": seen.over, "runs": runs})
+        return
     if once or not out.is_terminal:
         seen = _lines(watcher, every, once=once)
     else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -29,7 +28,7 @@ def writing(path: Path) -> Iterator[Path]:
     temporary = path.with_name(f".{path.name}.part")
     try:
         yield temporary
-        with temporary.open("rb") as f:
+        with temporary.open("r+b") as f:  # Windows brings only what is open for writing to disk
             os.fsync(f.fileno())
         temporary.replace(path)
     except OSError as error:
@@ -163,11 +162,16 @@ def make_folder(folder: Path, *, force: bool = False) -> None:
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Only one process at a time works on a folder; the lock goes with the process."""
-    with (folder / ".lock").open("w") as f:
-        try:
-            fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise InvalidInput(
-                f"another process is working on the folder {str(folder)!r}; wait for it or stop it."
-            ) from None
+    import filelock
+
+    lock = filelock.FileLock(folder / ".lock", timeout=0, thread_local=False)
+    try:
+        lock.acquire()
+    except filelock.Timeout:
+        raise InvalidInput(
+            f"another process is working on the folder {str(folder)!r}; wait for it or stop it."
+        ) from None
+    try:
         yield
+    finally:
+        lock.release()

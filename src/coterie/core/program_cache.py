@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
+
+from coterie.core.places import cache_root
 
 
 def use_users_cache() -> None:
@@ -16,9 +17,7 @@ def use_users_cache() -> None:
     """
     if os.environ.get("COTERIE_NO_CACHE"):
         return
-    own = os.environ.get("COTERIE_CACHE")
-    usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "coterie"
-    folder = (Path(own).expanduser() if own else usual) / "programs"
+    folder = cache_root() / "programs"
     if "jax" in sys.modules:
         from coterie.core.compilation import use_cache
 

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.data.files import atomic, cache_root
+from coterie.core.places import cache_root
+from coterie.data.files import atomic
 
 Arrays = dict[str, NDArray[Any]]
 VERSION = 1

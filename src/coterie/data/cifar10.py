@@ -125,6 +125,13 @@ class Cifar10(Pictures):
         False, "make do with the batches that are there (the sizes are then not the papers')"
     )
 
+    def published(self) -> Published:
+        return CIFAR10
+
+    def found(self) -> Path | None:
+        paths = search(CIFAR10, self.data_dir, partial=True)
+        return next(iter(paths.values())).parent if paths else None
+
     def pictures(self) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
         found = (
             search(CIFAR10, self.data_dir, partial=True)

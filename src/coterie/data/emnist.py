@@ -67,6 +67,9 @@ class Emnist(Pictures):
     def names(self) -> tuple[str, ...]:  # type: ignore[override]
         return NAMES[self.variant]
 
+    def published(self) -> Published:
+        return published(self.variant)
+
     def pictures(self) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
         # The published pictures lie on their side; transposed they stand like MNIST's.
         x, y = load_idx(

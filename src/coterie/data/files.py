@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO
 
 from coterie.core.errors import InvalidInput
+from coterie.core.places import cache_root
 from coterie.data.download import Corrupt, DownloadFailed, fetch
 
 BROKEN = (EOFError, zlib.error, gzip.BadGzipFile, zipfile.BadZipFile, tarfile.TarError)
@@ -56,13 +57,6 @@ class Published:
     home: str
     """The page where people find it."""
     downloads: tuple[Download, ...] = ()
-
-
-def cache_root() -> Path:
-    """The user cache: COTERIE_CACHE, or what the platform uses (e.g. ~/.cache/coterie)."""
-    import pooch  # type: ignore[import-untyped]
-
-    return Path(os.environ.get("COTERIE_CACHE") or pooch.os_cache("coterie")).expanduser()
 
 
 def roots(data_dir: str | None) -> list[Path]:

@@ -110,6 +110,9 @@ class Har(Prepared):
         False, "zero mean and unit variance per feature, fitted on training data"
     )
 
+    def published(self) -> Published:
+        return HAR
+
     def load(self, seed: int) -> Federation:
         paths = locate(HAR, self.data_dir, download=self.download)
         arrays = cached("har", paths.values(), lambda: _parse(paths))

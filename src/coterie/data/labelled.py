@@ -5,6 +5,7 @@ scaled.
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,6 +16,7 @@ from coterie.core.options import option
 from coterie.data import clusters, partition, pfedme_draw
 from coterie.data.base import Source
 from coterie.data.federation import Federation, Split, cut, without_test
+from coterie.data.files import Published, search
 from coterie.data.scaling import Scaling, fit, standardise
 
 SPLITS = ("labels", "fedu", "pfedme", "pfedme-shared", "dirichlet", "iid")
@@ -92,6 +94,15 @@ class Prepared(Source):
     @property
     def paper(self) -> bool:
         return self.protocol == "paper"
+
+    def published(self) -> Published:
+        """The set's files, as its authors publish them."""
+        raise NotImplementedError
+
+    def found(self) -> Path | None:
+        """The folder with the set's files on this machine; nothing is read or downloaded."""
+        paths = search(self.published(), self.data_dir)
+        return next(iter(paths.values())).parent if paths else None
 
     def assemble(
         self,

@@ -77,6 +77,9 @@ class Mnist(Pictures):
 
     split: str = option("fedu", "how samples are given to clients", choices=SPLITS)
 
+    def published(self) -> Published:
+        return MNIST
+
     def pictures(self) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
         x, y = load_idx("mnist", MNIST, COUNTS, self.data_dir, self.download)
         check_labels("MNIST", y, len(self.names))
@@ -103,6 +106,9 @@ class FashionMnist(Pictures):
     )
 
     mean_size: int = option(480, "keep about so many samples per client on average (0: all)", low=0)
+
+    def published(self) -> Published:
+        return FASHION_MNIST
 
     def pictures(self) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
         x, y = load_idx("fashion-mnist", FASHION_MNIST, COUNTS, self.data_dir, self.download)

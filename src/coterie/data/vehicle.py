@@ -185,6 +185,13 @@ class Vehicle(Prepared):
     vehicles.
     """
 
+    def published(self) -> Published:
+        return VEHICLE
+
+    def found(self) -> Path | None:
+        there = _find(self.data_dir)
+        return there[0][0].parent if there else None
+
     def load(self, seed: int) -> Federation:
         found = _find(self.data_dir)
         if found is None:

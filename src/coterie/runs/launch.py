@@ -57,14 +57,13 @@ def _start(
     quiet = subprocess.DEVNULL if index else None
 
     def bind() -> None:
-        if cores:
-            os.sched_setaffinity(0, cores)
+        os.sched_setaffinity(0, cores)
 
     return subprocess.Popen(
         [sys.executable, "-m", "coterie", *command, *map(str, crew)],
         stdout=quiet,
         stderr=quiet,
-        preexec_fn=bind,
+        preexec_fn=bind if cores else None,  # no cores, e.g. on Windows: nothing to bind to
     )
 
 

@@ -21,6 +21,14 @@ from pathlib import Path
 from typing import Any
 
 
+def end_kindly() -> None:
+    """SIGTERM to this process, from any thread; `os.kill` would end it at once on Windows."""
+    if os.name == "nt":
+        signal.raise_signal(signal.SIGTERM)
+    else:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
 def main() -> None:
     cores = [int(core) for core in sys.argv[1].split(",") if core]
     if cores and hasattr(os, "sched_setaffinity"):
@@ -46,7 +54,7 @@ def main() -> None:
             asked.put(json.loads(line))
         asked.put(None)
         if busy.is_set():
-            os.kill(os.getpid(), signal.SIGTERM)
+            end_kindly()
 
     threading.Thread(target=listen, daemon=True).start()
 
