@@ -49,9 +49,7 @@ def _print(sentence: str) -> None:
 def up(
     keys: Annotated[
         Path,
-        typer.Option(
-            help="The operator's folder of keys, or the hub's own (issued with --role hub)."
-        ),
+        typer.Option(help="The hub's kit (hub.zip), its own folder of keys, or the operator's."),
     ],
     folder: HubFolder,
     host: Annotated[
@@ -106,15 +104,31 @@ def run(
 def join(
     sites: Annotated[
         list[Path],
-        typer.Argument(help="The client's config; several for several plans at the same hub."),
+        typer.Argument(
+            help="A kit and a file of data (ward-a.zip data.csv); or the client's config, several"
+            " for several plans at the same hub."
+        ),
     ],
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--folder", "-f", help="With a kit: where to keep all (default: NAME-PLAN here)."
+        ),
+    ] = None,
+    share_scores: Annotated[
+        bool,
+        typer.Option("--share-scores", help="With a kit: the hub may know how the models do here."),
+    ] = False,
 ) -> None:
     """Take part in a federation, until its plans are over: wait for the hub, train here, answer.
 
     Killed or stopped, the same command goes on where it was.
 
-    Example: coterie client join site.toml
+    Example: coterie client join ward-a.zip ward-a.csv
     """
+    from coterie.deploy import sites as deploy_sites
+
+    sites = deploy_sites.given(sites, folder, share_scores=share_scores, say=_say)
     from coterie.deploy.zenoh import join as zenoh_join
 
     signal.signal(signal.SIGTERM, stopped)

@@ -103,6 +103,20 @@ class NodeIdentity:
         return cls(folder, name, role, certificate.serial_number, certificate.not_valid_after_utc)
 
 
+def newer_list(given: bytes, there: Path) -> bytes:
+    """Of two revocation lists the one with the larger number; `there` need not be there."""
+    try:
+        here = there.read_bytes()
+        return here if _number(here) > _number(given) else given
+    except (OSError, ValueError, x509.ExtensionNotFound):
+        return given
+
+
+def _number(data: bytes) -> int:
+    crl = x509.load_pem_x509_crl(data)
+    return crl.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number
+
+
 class Revocations:
     """Who is refused, by a crl.pem that may be replaced at any time; it is read again when the file
     has changed.

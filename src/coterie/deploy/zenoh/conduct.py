@@ -20,7 +20,7 @@ from coterie.deploy.zenoh.peer import Passport
 from coterie.deploy.zenoh.spokes import HUB, Enrolled, Spoke, Unreachable
 from coterie.deploy.zenoh.star import LATER, Asking, Show
 
-TAKEN = ("plans", "locks")
+TAKEN = ("plans", "locks", "kit")
 """Folders of a hub that are no plans."""
 
 

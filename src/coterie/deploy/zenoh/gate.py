@@ -18,6 +18,7 @@ from coterie.core.errors import InvalidInput
 from coterie.core.files import locked, make_folder, write_json
 from coterie.core.hosts import is_here
 from coterie.deploy.keys.hub import hub_identity
+from coterie.deploy.kit import hub_keys
 from coterie.deploy.zenoh.net import opened
 from coterie.deploy.zenoh.peer import Passport
 from coterie.deploy.zenoh.sight import LOOK_AGAIN
@@ -120,7 +121,7 @@ class Gate:
 
 def up(keys: Path, folder: Path, host: str, port: int, *, say: Say = print) -> None:
     """Bring a hub up and keep it up until Ctrl-C or SIGTERM."""
-    gate = Gate(keys, folder, host, port, say)
+    gate = Gate(hub_keys(keys, folder, say), folder, host, port, say)
     if is_here(host):
         say(f"it listens on {host}, which only this machine can reach; --host says where else.")
     make_folder(folder / "locks" / "gate", force=True)
