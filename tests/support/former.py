@@ -7,7 +7,6 @@ Before the format of state files changes, the version that still writes the old 
 
 from __future__ import annotations
 
-import shutil
 import sys
 from pathlib import Path
 
@@ -40,7 +39,6 @@ def main(folder: Path) -> None:
     for path in folder.rglob("*"):
         if path.name in (".lock", "ledger.parquet", "status.json", "scores.jsonl"):
             path.unlink()
-    shutil.rmtree(folder / "models", ignore_errors=True)
 
 
 if __name__ == "__main__":

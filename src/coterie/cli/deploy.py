@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from coterie.core.errors import InvalidInput
+from coterie.deploy.statuses import read_statuses
 from coterie.report.units import bytes_text
 
 
@@ -38,33 +39,6 @@ def status(
         return
     for one in found:
         _console().print(status_table(one))
-
-
-def read_statuses(folder: Path) -> list[dict[str, Any]]:
-    """The status of every plan in a folder, oldest first."""
-    found = []
-    for path in [folder / "status.json", *sorted(folder.glob("*/status.json"))]:
-        try:
-            found.append(json.loads(path.read_text()))
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            raise InvalidInput(
-                f"{str(path)!r} cannot be read: {error.strerror or error}."
-            ) from None
-        except ValueError:
-            raise InvalidInput(f"{str(path)!r} is damaged.") from None
-    found = [
-        one
-        for one in found
-        if isinstance(one, dict) and {"name", "method", "round", "rounds", "written"} <= set(one)
-    ]
-    if not found:
-        raise InvalidInput(
-            f"{str(folder)!r} is not the folder of a hub or peer that has done a round: it holds no"
-            " status."
-        )
-    return sorted(found, key=lambda one: float(one["written"]))
 
 
 def status_table(now: dict[str, Any]) -> Table:

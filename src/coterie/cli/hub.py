@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from coterie.cli.console import stopped
+from coterie.cli.console import Metrics, stopped
 from coterie.cli.deploy import status_table
 from coterie.report.units import bytes_text
 
@@ -56,6 +56,7 @@ def up(
         str, typer.Option(help="Where to listen; 0.0.0.0 for everywhere.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port that clients call.")] = 9092,
+    metrics: Metrics = None,
 ) -> None:
     """Bring a hub up and keep it up: the gate through which clients come, with certificates on
     both sides. Ctrl-C ends it.
@@ -65,7 +66,7 @@ def up(
     from coterie.deploy.zenoh import gate
 
     signal.signal(signal.SIGTERM, stopped)
-    gate.up(keys, folder, host, port, say=_say)
+    gate.up(keys, folder, host, port, say=_say, metrics=metrics)
 
 
 @hub_app.command()
@@ -100,6 +101,38 @@ def run(
     )
 
 
+@hub_app.command()
+def backup(
+    folder: HubFolder,
+    out: Annotated[Path, typer.Option("--out", "-o", help="A new file for the copy.")],
+) -> None:
+    """Copy the state and the bill of all plans of a hub into one file, also while they run.
+
+    Example: coterie hub backup --folder hub --out hub-monday.zip
+    """
+    from coterie.deploy import backup as copies
+
+    for name, t in copies.backup(folder, out).items():
+        _print(f"{name}: round {t}")
+    _print(f"{out} has all that the hub keeps but for keys. It is as confidential as the models.")
+
+
+@hub_app.command()
+def restore(
+    copy: Annotated[Path, typer.Argument(help="A file of `coterie hub backup`.")],
+    folder: HubFolder,
+) -> None:
+    """Put a copy into a new folder; `hub up` and `hub run` there go on from its rounds.
+
+    Example: coterie hub restore hub-monday.zip --folder hub
+    """
+    from coterie.deploy import backup as copies
+
+    for name, t in copies.restore(copy, folder).items():
+        _print(f"{name}: round {t}")
+    _print(f"Next: coterie hub up --keys KEYS --folder {folder}, then coterie hub run for each.")
+
+
 @client_app.command()
 def join(
     sites: Annotated[
@@ -119,6 +152,7 @@ def join(
         bool,
         typer.Option("--share-scores", help="With a kit: the hub may know how the models do here."),
     ] = False,
+    metrics: Metrics = None,
 ) -> None:
     """Take part in a federation, until its plans are over: wait for the hub, train here, answer.
 
@@ -133,7 +167,7 @@ def join(
 
     signal.signal(signal.SIGTERM, stopped)
     try:
-        zenoh_join.join(sites, say=_say)
+        zenoh_join.join(sites, say=_say, metrics=metrics)
     except KeyboardInterrupt:
         _say("stopped; the same command goes on where it was.")
 

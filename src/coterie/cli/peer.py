@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from coterie.cli.console import stopped
+from coterie.cli.console import Metrics, stopped
 from coterie.core.errors import InvalidInput
 
 
@@ -24,6 +24,7 @@ def peer(
         ),
     ],
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")] = False,
+    metrics: Metrics = None,
 ) -> None:
     """Take part in a federation without a server: train here, exchange messages with the
     neighbours, and with nobody else.
@@ -51,4 +52,4 @@ def peer(
     from coterie.deploy.zenoh.peer import run_peer
 
     signal.signal(signal.SIGTERM, stopped)
-    run_peer(site, say)
+    run_peer(site, say, metrics)

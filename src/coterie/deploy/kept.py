@@ -62,9 +62,9 @@ def save(path: Path, kept: Any, whose: dict[str, Any]) -> None:
 
 def load(path: Path, like: K, whose: dict[str, Any]) -> K:
     """Read back; `like` gives the structure and shapes of the arrays."""
-    arrays, values, version = _opened(path, whose)
+    arrays, values, former = _opened(path, whose)
     try:
-        found: K = _Reader(path, arrays, version).value(type(like), values, like, "")
+        found: K = _Reader(path, arrays, former).value(type(like), values, like, "")
     except InvalidInput:
         raise
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -77,7 +77,15 @@ def peek(path: Path, whose: dict[str, Any]) -> dict[str, Any]:
     return _opened(path, whose)[1]
 
 
-def _opened(path: Path, whose: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any], int]:
+def facts(path: Path) -> dict[str, Any]:
+    """The same of a file that may be anybody's."""
+    return _opened(path, None)[1]
+
+
+def _opened(
+    path: Path, whose: dict[str, Any] | None
+) -> tuple[dict[str, Any], dict[str, Any], bool]:
+    """Arrays, values, and whether they are of the format before."""
     try:
         with safe_open(path, "np") as f:
             names = f.keys()
@@ -85,23 +93,23 @@ def _opened(path: Path, whose: dict[str, Any]) -> tuple[dict[str, Any], dict[str
             facts = f.metadata() or {}
     except (OSError, SafetensorError) as error:
         raise _damaged(path, error) from None
-    version = facts.get("format", "")
-    if facts.keys() & {"facts", "kept"} and version not in (str(FORMAT), str(FORMAT - 1)):
+    former = facts.get("format") == str(FORMAT - 1)
+    if facts.keys() & {"facts", "kept"} and facts.get("format") != str(FORMAT) and not former:
         raise InvalidInput(
-            f"{str(path)!r} was written by another version of coterie (format"
-            f" {version or 'unknown'}; this one reads {FORMAT - 1} and {FORMAT}), which this one"
-            " cannot go on from; finish the run with that version, or choose another folder."
+            f"{str(path)!r} was written by another version of coterie, which this one cannot go"
+            f" on from (format {facts.get('format', 'unknown')}; this one reads {FORMAT - 1} and"
+            f" {FORMAT}); finish the run with that version, or choose another folder."
         )
     try:
         values, owner = json.loads(facts["kept"]), json.loads(facts["whose"])
     except (ValueError, KeyError) as error:
         raise _damaged(path, error) from None
-    if owner != whose:
+    if whose is not None and owner != whose:
         raise InvalidInput(
             f"{str(path)!r} belongs to another {' or '.join(whose)}; give this one a folder of its"
             " own."
         )
-    return arrays, values, int(version)
+    return arrays, values, former
 
 
 def _damaged(path: Path, error: Exception) -> InvalidInput:
@@ -159,8 +167,8 @@ def _packed(kind: Any, value: Any, where: str, arrays: dict[str, Any]) -> Any:
 class _Reader:
     """The inverse of `_packed`."""
 
-    def __init__(self, path: Path, arrays: dict[str, Any], version: int) -> None:
-        self.path, self.arrays, self.version = path, arrays, version
+    def __init__(self, path: Path, arrays: dict[str, Any], former: bool = False) -> None:
+        self.path, self.arrays, self.former = path, arrays, former
 
     def value(self, kind: Any, packed: Any, like: Any, where: str) -> Any:
         kind, origin = _bare(kind), get_origin(_bare(kind))
@@ -177,7 +185,7 @@ class _Reader:
             parts = {
                 name: self.value(part, packed[name], getattr(like, name, None), f"{where}/{name}")
                 for name, part in _fields(kind).items()
-                if self.version == FORMAT or name in packed
+                if name in packed or not self.former
             }
             return kind(**parts)
         if origin is dict:

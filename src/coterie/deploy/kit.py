@@ -125,7 +125,7 @@ def read(path: Path) -> Kit:
     try:
         facts = json.loads(files["kit.json"])
         given = facts["format"]
-        kit_ = Kit(*(str(facts[key]) for key in ("name", "role", "hub")), files)
+        kit_ = Kit(str(facts["name"]), str(facts["role"]), str(facts["hub"]), files)
         files["plan.toml"].decode()
     except (ValueError, KeyError, TypeError):
         raise _no_kit(path, "its kit.json or plan.toml is damaged") from None

@@ -38,7 +38,7 @@ def given(
             f"with a kit give the kit and then the data, and nothing else, but"
             f" {' '.join(map(str, paths))!r} is given: coterie client join ward-a.zip data.csv"
         )
-    return [kit.site_file(*paths, folder, share_scores=share_scores, say=say)]
+    return [kit.site_file(paths[0], paths[1], folder, share_scores=share_scores, say=say)]
 
 
 def of_one_client(paths: Sequence[Path]) -> list[Site]:

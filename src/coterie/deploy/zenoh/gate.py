@@ -17,8 +17,10 @@ from typing import Any
 from coterie.core.errors import InvalidInput
 from coterie.core.files import locked, make_folder, write_json
 from coterie.core.hosts import is_here
+from coterie.deploy.board import Board, shown
 from coterie.deploy.keys.hub import hub_identity
 from coterie.deploy.kit import hub_keys
+from coterie.deploy.statuses import statuses
 from coterie.deploy.zenoh.net import opened
 from coterie.deploy.zenoh.peer import Passport
 from coterie.deploy.zenoh.sight import LOOK_AGAIN
@@ -96,6 +98,9 @@ class Gate:
         place = self.listen.removeprefix("tls/")
         return InvalidInput(f"nobody can listen on {place}: {reason}.")
 
+    def listens(self) -> bool:
+        return self.session is not None
+
     def close(self) -> None:
         if self.session is not None:
             self.session.close()
@@ -119,11 +124,16 @@ class Gate:
             self.close()
 
 
-def up(keys: Path, folder: Path, host: str, port: int, *, say: Say = print) -> None:
-    """Bring a hub up and keep it up until Ctrl-C or SIGTERM."""
+def up(
+    keys: Path, folder: Path, host: str, port: int, *, say: Say = print, metrics: int | None = None
+) -> None:
+    """Bring a hub up and keep it up until Ctrl-C or SIGTERM; `metrics` is a port (board.py)."""
     gate = Gate(hub_keys(keys, folder, say), folder, host, port, say)
     if is_here(host):
         say(f"it listens on {host}, which only this machine can reach; --host says where else.")
     make_folder(folder / "locks" / "gate", force=True)
     with locked(folder / "locks" / "gate"), contextlib.suppress(KeyboardInterrupt):
-        gate.stay()
+        board = Board("hub", gate.identity.name, gate.identity.expires, gate.listens)
+        board.statuses = lambda: statuses(folder)
+        with shown(board, metrics):
+            gate.stay()

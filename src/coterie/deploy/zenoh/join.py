@@ -7,9 +7,11 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from coterie.core.errors import InvalidInput
 from coterie.core.files import locked
+from coterie.deploy.board import Board, shown
 from coterie.deploy.client import Client
 from coterie.deploy.keys import authority as identities
 from coterie.deploy.messages import Rejected, read_json
@@ -29,8 +31,10 @@ SELDOM = 600.0
 """Seconds between the times that it is said again."""
 
 
-def join(paths: Sequence[Path], *, say: Say = print) -> None:
-    """Take part until all these plans are over, however long that takes."""
+def join(paths: Sequence[Path], *, say: Say = print, metrics: int | None = None) -> None:
+    """Take part until all these plans are over, however long that takes; `metrics` is a port
+    (board.py).
+    """
     sites = of_one_client(paths)
     first = sites[0]
     endpoint(first.hub, f"{first.path}: hub")
@@ -51,7 +55,10 @@ def join(paths: Sequence[Path], *, say: Say = print) -> None:
             held.enter_context(at_work(site.folder))
         with contextlib.suppress(OSError):  # keys that cannot be written to cannot be locked
             held.enter_context(locked(first.keys))  # one identity, one process
+        board = held.enter_context(shown(Board("client", first.name, identity.expires), metrics))
         seats = [Seat(site, passport, bell, say) for site in sites]
+        board.connected = lambda: all(seat.net.linked() for seat in seats)
+        board.statuses = lambda: [seat.status() for seat in seats]
         for seat in seats:
             held.enter_context(connected(seat.net, say))
             say(f"{seat.title}{first.name} is at the hub {first.hub}.")
@@ -88,6 +95,11 @@ class Seat:
 
     def say(self, sentence: str) -> None:
         self.tell(self.title + sentence)
+
+    def status(self) -> dict[str, Any]:
+        kept, plan = self.client.kept, self.plan
+        facts = {"round": self.client.rounds, "rounds": plan.exchanges, "finished": kept.finished}
+        return {"name": plan.name, **facts}
 
     @property
     def over(self) -> bool:

@@ -172,6 +172,10 @@ class Net:
         self._questions.put(None)
         self._session.close()
 
+    def linked(self) -> bool:
+        """Whether there is a link to anybody."""
+        return bool(self._session.info.links())
+
     def other_ends(self) -> frozenset[str]:
         """The certificates' names at the other ends of this session's links."""
         names = (link.auth_identifier for link in self._session.info.links())

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from coterie.core.errors import InvalidInput
 from coterie.core.files import locked
+from coterie.deploy.board import Board, shown
 from coterie.deploy.log import GaveUp
 from coterie.deploy.peer import Peer
 from coterie.deploy.peer_record import KEPT_ROUNDS
 from coterie.deploy.site import Site
+from coterie.deploy.statuses import statuses
 from coterie.deploy.zenoh.address import Address
 from coterie.deploy.zenoh.driver import Driver
 from coterie.deploy.zenoh.net import Net
@@ -120,13 +122,15 @@ def open_to_all(site: Site, passport: Passport) -> Address:
     return Address(plan.name, site.name, site.listen, others, passport.identity, discovers=True)
 
 
-def run_seeking_peer(site: Site, say: Callable[[str], None]) -> Peer:
+def run_seeking_peer(site: Site, say: Callable[[str], None], board: Board) -> Peer:
     """A peer that finds its neighbours itself, from its config to its models."""
     with at_work(site.folder):
         passport = Passport.of(site, say)
+        board.expires = None if passport.identity is None else passport.identity.expires
         address, worker, plan = open_to_all(site, passport), site.worker(), site.plan
         most = worker.largest_up * (KEPT_ROUNDS + plan.rules.staleness + 1)
         with Net(address, most) as net:
+            board.connected = net.linked
             roamer = Roamer(
                 *(plan, site.number, worker, site.folder, net),
                 say=say,
@@ -139,12 +143,18 @@ def run_seeking_peer(site: Site, say: Callable[[str], None]) -> Peer:
         return peer
 
 
-def run_peer(site: Site, say: Callable[[str], None]) -> Peer:
-    """A peer from its config to its models."""
-    if site.plan.rule is not None:
-        return run_seeking_peer(site, say)
+def run_peer(site: Site, say: Callable[[str], None], metrics: int | None = None) -> Peer:
+    """A peer from its config to its models; `metrics` is a port (board.py)."""
+    with shown(Board("peer", site.name), metrics) as board:
+        board.statuses = lambda: statuses(site.folder)
+        return (run_given_peer if site.plan.rule is None else run_seeking_peer)(site, say, board)
+
+
+def run_given_peer(site: Site, say: Callable[[str], None], board: Board) -> Peer:
+    """A peer whose neighbours are in its config."""
     with at_work(site.folder):
         passport = Passport.of(site, say)
+        board.expires = None if passport.identity is None else passport.identity.expires
         address = address_of(site, passport)
         peer = Peer(
             site.plan,
@@ -156,6 +166,7 @@ def run_peer(site: Site, say: Callable[[str], None]) -> Peer:
             say=say,
         )
         with Net(address, peer.largest * (peer.remembered + 1)) as net:
+            board.connected = net.linked
             say(f"round {peer.t} of {peer.plan.exchanges}, with {listed(address.neighbours)}.")
             driver = Driver(peer, net, say=say, refused=passport.refused, check_self=passport.check)
             driver.run()
