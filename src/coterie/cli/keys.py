@@ -72,7 +72,14 @@ def issue(
         typer.Option("--ip", help="An IP address under which others reach it (repeat)."),
     ] = None,
     days: Annotated[int, typer.Option(help="How long the certificate is valid.")] = 365,
-    role: Annotated[str, typer.Option(help="hub, client or peer.")] = "client",
+    role: Annotated[
+        str | None,
+        typer.Option(
+            help="hub, client or peer (default: client; renewed: as before). A client's keys are"
+            " for calling only; who is called, such as a Dask scheduler, is a peer.",
+            show_default=False,
+        ),
+    ] = None,
     renew: Annotated[
         bool,
         typer.Option(
@@ -95,7 +102,7 @@ def issue(
         f"Carry the folder {node_folder} to the machine of {name!r}, by a way that nobody else can"
         " read; then delete its private keys here."
     )
-    if not hosts and not ips:
+    if not hosts and not ips and not renew:
         _print(
             "No --host or --ip was given: others can reach it as localhost and 127.0.0.1 only"
             " (enough for a client, which only calls)."

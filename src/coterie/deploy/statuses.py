@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from coterie.core.errors import InvalidInput
+from coterie.core.files import write_json
 
+CERTIFICATE = "certificate.json"
 NEEDED = {"name", "method", "round", "rounds", "written"}
 
 
@@ -34,7 +36,18 @@ def read_statuses(folder: Path) -> list[dict[str, Any]]:
             f"{str(folder)!r} is not the folder of a hub or peer that has done a round: it holds no"
             " status."
         )
+    with contextlib.suppress(OSError, ValueError):
+        certificate = json.loads((folder / CERTIFICATE).read_text())
+        found = [one | {"certificate": certificate} for one in found]
     return sorted(found, key=lambda one: float(one["written"]))
+
+
+def note_certificate(folder: Path, identity: Any) -> None:
+    """Whose certificate a participant has, and until when; nothing where it has none."""
+    if identity is not None:
+        ends = {"expires": identity.expires, "ca_expires": identity.ca_expires}
+        facts = {key: end.timestamp() for key, end in ends.items()}
+        write_json(folder / CERTIFICATE, {"name": identity.name, **facts})
 
 
 def statuses(folder: Path) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from coterie.core.errors import InvalidInput
+from coterie.deploy.keys.books import SOON
 from coterie.deploy.keys.certificates import node_name_of, reason_of
 from coterie.deploy.keys.checks import attribute, check_dates, is_issued_by, whole_seconds
 from coterie.deploy.keys.files import load_ca, load_certificate, load_key, openssh_text, read_bytes
@@ -27,6 +28,7 @@ class NodeIdentity:
     role: str
     serial: int
     expires: datetime
+    ca_expires: datetime
 
     @property
     def certificate(self) -> Path:
@@ -51,6 +53,23 @@ class NodeIdentity:
     @property
     def flower_public_key(self) -> Path:
         return self.folder / "flower.pub"
+
+    def warning(self, now: datetime | None = None) -> str:
+        """A sentence when the certificate, or the CA's, ends within 30 days; else nothing."""
+        now = whole_seconds(now)
+        for whose, end, remedy in (
+            (
+                f"the certificate of {self.name!r}",
+                self.expires,
+                f"ask its operator for a new one (coterie keys issue FOLDER {self.name} --renew)",
+            ),
+            ("the federation's CA", self.ca_expires, "its operator has to make new keys for all"),
+        ):
+            if end - now < SOON:
+                left = max(0, (end - now).days)
+                when = f"in {left} days" if left > 1 else "tomorrow" if left else "today"
+                return f"{whose} ends {when} ({end:%Y-%m-%d %H:%M} UTC): {remedy}."
+        return ""
 
     def revocations(self, warn: Callable[[str], None] | None = None) -> Revocations:
         return Revocations(self.ca, self.crl, warn)
@@ -100,7 +119,8 @@ class NodeIdentity:
                 " operator for another identity."
             )
         role = attribute(certificate.subject, x509.NameOID.ORGANIZATIONAL_UNIT_NAME)
-        return cls(folder, name, role, certificate.serial_number, certificate.not_valid_after_utc)
+        ends = certificate.not_valid_after_utc, ca.not_valid_after_utc
+        return cls(folder, name, role, certificate.serial_number, *ends)
 
 
 def newer_list(given: bytes, there: Path) -> bytes:

@@ -20,7 +20,7 @@ from coterie.core.hosts import is_here
 from coterie.deploy.board import Board, shown
 from coterie.deploy.keys.hub import hub_identity
 from coterie.deploy.kit import hub_keys
-from coterie.deploy.statuses import statuses
+from coterie.deploy.statuses import note_certificate, statuses
 from coterie.deploy.zenoh.net import opened
 from coterie.deploy.zenoh.peer import Passport
 from coterie.deploy.zenoh.sight import LOOK_AGAIN
@@ -113,6 +113,7 @@ class Gate:
             self.look()
             facts = {"keys": str(self.identity.folder), "place": self.place}
             write_json(self.folder / "hub.json", facts)
+            note_certificate(self.folder, self.identity)
             self.say(f"the hub is up at {self.listen.removeprefix('tls/')}.")
             while True:
                 time.sleep(LOOK)

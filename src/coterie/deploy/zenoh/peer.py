@@ -16,7 +16,7 @@ from coterie.deploy.log import GaveUp
 from coterie.deploy.peer import Peer
 from coterie.deploy.peer_record import KEPT_ROUNDS
 from coterie.deploy.site import Site
-from coterie.deploy.statuses import statuses
+from coterie.deploy.statuses import note_certificate, statuses
 from coterie.deploy.zenoh.address import Address
 from coterie.deploy.zenoh.driver import Driver
 from coterie.deploy.zenoh.net import Net
@@ -47,6 +47,9 @@ class Passport:
 
     @classmethod
     def shown(cls, identity: NodeIdentity, say: Callable[[str], None]) -> Passport:
+        """Says so, if a certificate is about to end."""
+        if warning := identity.warning():
+            say(warning)
         return cls(identity, identity.revocations(say))
 
     def refused(self) -> frozenset[str]:
@@ -127,6 +130,7 @@ def run_seeking_peer(site: Site, say: Callable[[str], None], board: Board) -> Pe
     with at_work(site.folder):
         passport = Passport.of(site, say)
         board.expires = None if passport.identity is None else passport.identity.expires
+        note_certificate(site.folder, passport.identity)
         address, worker, plan = open_to_all(site, passport), site.worker(), site.plan
         most = worker.largest_up * (KEPT_ROUNDS + plan.rules.staleness + 1)
         with Net(address, most) as net:
@@ -155,6 +159,7 @@ def run_given_peer(site: Site, say: Callable[[str], None], board: Board) -> Peer
     with at_work(site.folder):
         passport = Passport.of(site, say)
         board.expires = None if passport.identity is None else passport.identity.expires
+        note_certificate(site.folder, passport.identity)
         address = address_of(site, passport)
         peer = Peer(
             site.plan,
