@@ -63,6 +63,14 @@ Metrics = Annotated[
         show_default=False,
     ),
 ]
+LogFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--log",
+        help="Write what is said to this file as well, as JSON lines; it is put aside at 10 MB.",
+        show_default=False,
+    ),
+]
 Cluster = Annotated[
     str | None,
     typer.Option(

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from coterie.cli.console import Metrics, stopped
+from coterie.cli.console import LogFile, Metrics, stopped
 from coterie.cli.deploy import status_table
 from coterie.report.units import bytes_text
 
@@ -57,22 +57,26 @@ def up(
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port that clients call.")] = 9092,
     metrics: Metrics = None,
+    log: LogFile = None,
 ) -> None:
     """Bring a hub up and keep it up: the gate through which clients come, with certificates on
     both sides. Ctrl-C ends it.
 
     Example: coterie hub up --keys keys --folder hub --host 0.0.0.0
     """
+    from coterie.deploy.log import also_to
     from coterie.deploy.zenoh import gate
 
     signal.signal(signal.SIGTERM, stopped)
-    gate.up(keys, folder, host, port, say=_say, metrics=metrics)
+    with also_to(log, _say, role="hub") as say:
+        gate.up(keys, folder, host, port, say=say, metrics=metrics)
 
 
 @hub_app.command()
 def run(
     plan: Annotated[Path, typer.Argument(help="The plan that all participants have.")],
     folder: HubFolder,
+    log: LogFile = None,
 ) -> None:
     """Run a plan at a hub that is up, to its end.
 
@@ -80,6 +84,7 @@ def run(
 
     Example: coterie hub run plan.toml --folder hub
     """
+    from coterie.deploy.log import also_to
     from coterie.deploy.zenoh import conduct
 
     err = Console(stderr=True)
@@ -94,7 +99,8 @@ def run(
                 )
 
         signal.signal(signal.SIGTERM, stopped)
-        results = conduct.run(plan, folder, say=_print, show=show)
+        with also_to(log, _print, role="run", plan=plan.stem) as say:
+            results = conduct.run(plan, folder, say=say, show=show)
     _print(f"Results: {results}")
     Console(width=None if sys.stdout.isatty() else 160).print(
         status_table(json.loads((results / "status.json").read_text()))
@@ -153,6 +159,7 @@ def join(
         typer.Option("--share-scores", help="With a kit: the hub may know how the models do here."),
     ] = False,
     metrics: Metrics = None,
+    log: LogFile = None,
 ) -> None:
     """Take part in a federation, until its plans are over: wait for the hub, train here, answer.
 
@@ -163,11 +170,13 @@ def join(
     from coterie.deploy import sites as deploy_sites
 
     sites = deploy_sites.given(sites, folder, share_scores=share_scores, say=_say)
+    from coterie.deploy.log import also_to
     from coterie.deploy.zenoh import join as zenoh_join
 
     signal.signal(signal.SIGTERM, stopped)
     try:
-        zenoh_join.join(sites, say=_say, metrics=metrics)
+        with also_to(log, _say, role="client") as say:
+            zenoh_join.join(sites, say=say, metrics=metrics)
     except KeyboardInterrupt:
         _say("stopped; the same command goes on where it was.")
 
