@@ -18,7 +18,7 @@ from coterie.data.federation import Federation
 from coterie.deploy import kept as disk
 from coterie.deploy.bill import Bill, Lookout
 from coterie.deploy.finding_kept import LOOK_SECONDS, Found
-from coterie.deploy.messages import Rejected
+from coterie.deploy.messages import WIRE, Rejected, check_wire
 from coterie.deploy.neighbour import Neighbour, NeighbourState
 from coterie.deploy.plan import Plan
 from coterie.deploy.plan_graph import looks
@@ -231,6 +231,7 @@ class PeerRecord:
         """What this neighbour, and no other, may know before it talks to this peer."""
         state = self.states[name]
         return {
+            "wire": WIRE,
             "plan": self.plan.fingerprint,
             "number": self.number,
             "weight": self.neighbours[name].weight,
@@ -243,6 +244,7 @@ class PeerRecord:
     def check_position(self, name: str, position: dict[str, Any]) -> None:
         """Refuse a neighbour that has another plan, number or weight than this peer has for it."""
         mine = self.neighbours[name]
+        check_wire(position.get("wire", 1))
         if position.get("plan") != self.plan.fingerprint:
             raise Rejected(f"{name} has another plan; all must have the same.")
         if position.get("number") != mine.number:
