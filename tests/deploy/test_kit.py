@@ -24,7 +24,7 @@ from coterie.deploy.keys.hub import hub_identity
 from coterie.deploy.keys.identity import NodeIdentity
 from coterie.deploy.keys.kits import write_kits
 from coterie.deploy.site import Site, save_own
-from tests.support.hub_lab import NAMES, Lab, make_plan
+from tests.support.hub_lab import NAMES, Lab, make_plan, wait_for
 
 HUB = "hub.example.org:9092"
 
@@ -219,13 +219,22 @@ def test_a_federation_of_kits_ends_as_the_simulator_does(
     l = hub_lab(plan)
     place = f"127.0.0.1:{l.port}"
     write_kits(l.folder / "keys", l.folder / "fedu.toml", place, l.folder / "kits")
+    keys.issue(l.folder / "keys", "ward-d")
+    keys.revoke(l.folder / "keys", "ward-d")
+    newer = (l.folder / "keys" / "crl.pem").read_bytes()
     shutil.rmtree(l.folder / "keys")
     l.start("up", *("hub", "up", "--keys", l.folder / "kits" / "hub.zip"), *l.at_hub())
     for name in NAMES:
         here = l.folder / name
         command = ("client", "join", l.folder / "kits" / f"{name}.zip", here / "data.npz")
         l.start(name, *command, "--folder", here / "fedu-kit", "--share-scores")
+    hub = l.folder / "hub" / "kit" / "keys" / "crl.pem"
+    wait_for(hub.is_file)
+    hub.write_bytes(newer)
     l.run(plan)
     for label in ("run", *NAMES):
         assert l.finish(label, 300) == 0, l.logs()
     l.assert_equal(plan, state="fedu-kit/state")
+    for name in NAMES:  # the hub has passed it on
+        assert "the list of the revoked is new (number 2)" in l.said(name)
+        assert (l.folder / name / "fedu-kit" / "keys" / "crl.pem").read_bytes() == newer

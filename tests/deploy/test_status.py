@@ -19,7 +19,7 @@ from coterie.core.files import write_json
 from coterie.deploy.keys import authority as keys
 from coterie.deploy.keys.identity import NodeIdentity
 from coterie.deploy.statuses import note_certificate, read_statuses
-from coterie.deploy.zenoh.peer import Passport
+from coterie.deploy.zenoh.passport import Passport
 
 NOW = datetime.now(UTC)
 

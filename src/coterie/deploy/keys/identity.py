@@ -13,7 +13,15 @@ from coterie.core.errors import InvalidInput
 from coterie.deploy.keys.books import SOON
 from coterie.deploy.keys.certificates import node_name_of, reason_of
 from coterie.deploy.keys.checks import attribute, check_dates, is_issued_by, whole_seconds
-from coterie.deploy.keys.files import load_ca, load_certificate, load_key, openssh_text, read_bytes
+from coterie.deploy.keys.files import (
+    load_ca,
+    load_certificate,
+    load_key,
+    openssh_text,
+    read_bytes,
+    writable,
+    write_bytes,
+)
 from coterie.deploy.keys.library import UnsupportedAlgorithm, x509
 
 NODE_FILES = ("node.pem", "node.key", "ca.pem", "crl.pem", "flower.key", "flower.pub")
@@ -154,6 +162,7 @@ class Revocations:
         )
         self._stamp: tuple[int, ...] | None = None
         self._number, self._serials, self._names = -1, frozenset[int](), frozenset[str]()
+        self._superseded = frozenset[int]()
         stamp, data = self._open()
         self._take(data)
         self._stamp = stamp
@@ -162,6 +171,28 @@ class Revocations:
         """The serial numbers that are refused."""
         self._refresh()
         return self._serials
+
+    def superseded(self) -> frozenset[int]:
+        """Those of them that were replaced by renewed ones, and for no other reason."""
+        self._refresh()
+        return self._superseded
+
+    def newest(self) -> tuple[int, bytes]:
+        """The number of the list in use, and the list."""
+        self._refresh()
+        return self._number, self._data
+
+    def offer(self, data: bytes) -> bool:
+        """Take a list that somebody passes on, and put it in the file's place, if the CA has signed
+        it and it is newer; True when it was taken. Raises InvalidInput when it is no such list.
+        """
+        before = self.newest()[0]
+        self._take(data)
+        if self._number == before:
+            return False
+        with writable(self._path.parent):
+            write_bytes(self._path, data)
+        return True
 
     def revoked_names(self) -> frozenset[str]:
         """The names that are refused.
@@ -229,10 +260,10 @@ class Revocations:
             raise InvalidInput(
                 f"{self._path} is list number {number}, older than number {self._number}."
             )
-        self._number = number
+        self._number, self._data = number, data
         self._serials = frozenset(serial for serial, _, _ in entries)
+        replaced = x509.ReasonFlags.superseded
+        self._superseded = frozenset(serial for serial, why, _ in entries if why is replaced)
         self._names = frozenset(
-            name
-            for _, reason, name in entries
-            if name and reason is not x509.ReasonFlags.superseded
+            name for _, reason, name in entries if name and reason is not replaced
         )

@@ -22,7 +22,7 @@ from coterie.deploy.keys.hub import hub_identity
 from coterie.deploy.kit import hub_keys
 from coterie.deploy.statuses import note_certificate, statuses
 from coterie.deploy.zenoh.net import opened
-from coterie.deploy.zenoh.peer import Passport
+from coterie.deploy.zenoh.passport import Passport
 from coterie.deploy.zenoh.sight import LOOK_AGAIN
 from coterie.deploy.zenoh.spokes import Enrolled, endpoint, gate
 
@@ -84,9 +84,12 @@ class Gate:
 
     def look(self) -> None:
         """Open anew if anything has changed since."""
-        now = self.plans()
-        if now == self._admitted:
+        now, fresh = self.plans(), self.passport.renewed()
+        if now == self._admitted and fresh is None:
             return
+        if fresh is not None:
+            self.passport, self.identity = fresh, fresh.identity
+            note_certificate(self.folder, self.identity)
         self.close()
         self.session = opened(gate(self.identity, self.listen, now), self._unopened)
         before, self._admitted = self._admitted, now

@@ -122,7 +122,7 @@ class Net:
         """
         self.flooded = Counter[str]()
         self._waiting = Counter[str]()
-        self._config = address.config(largest)
+        self._largest, self._config = largest, address.config(largest)
         self._questions: queue.SimpleQueue[tuple[str, Any] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
 
@@ -167,6 +167,14 @@ class Net:
                     address.key(name, "live"), self._seeing(name), history=True
                 )
             )
+
+    def move(self, address: Address | Spoke) -> None:
+        """Close the session, so that the next one has this address, which has another certificate.
+
+        Who was asked or asks meanwhile does so again.
+        """
+        self.__exit__()
+        self.address, self._config = address, address.config(self._largest)
 
     def __exit__(self, *_: object) -> None:
         self._questions.put(None)
