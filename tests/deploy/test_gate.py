@@ -15,7 +15,7 @@ from coterie.deploy.keys import authority as keys
 from coterie.deploy.ports import free_port
 from coterie.deploy.zenoh.gate import Gate, enrol
 from coterie.deploy.zenoh.net import Answered, Asked, Net, Published, Seen, opened
-from coterie.deploy.zenoh.spokes import HUB, Enrolled, Spoke, Unreachable
+from coterie.deploy.zenoh.spokes import HUB, Enrolled, Spoke, Unreachable, gate
 
 PLAN, CLIENTS = "plan", ("ward-a", "ward-b")
 
@@ -137,6 +137,19 @@ def test_strangers_are_not_let_in(yard: Yard, tmp_path: Path) -> None:
     bare = {"endpoints": [f"tcp/127.0.0.1:{yard.port}"], "timeout_ms": 1000}
     with pytest.raises(Unreachable):
         opened({"mode": "client", "connect": bare}, Unreachable)
+
+
+def test_with_a_client_s_keys_nobody_is_let_into_a_gate(yard: Yard) -> None:
+    """A client that listens where the hub should: its certificate is not for that, TLS says."""
+    thief = keys.NodeIdentity.load(yard.folder / "keys" / "nodes" / "ward-b")
+    yard.gate.close()
+    listen = f"tls/127.0.0.1:{yard.port}"
+    false = opened(gate(thief, listen, {PLAN: Enrolled(CLIENTS, 1000)}), Unreachable)
+    try:
+        with pytest.raises(Unreachable, match="cannot be reached"), yard.net("ward-a"):
+            pass
+    finally:
+        false.close()
 
 
 def test_who_is_revoked_is_shut_out_and_the_others_come_back(yard: Yard) -> None:

@@ -90,6 +90,12 @@ class Room:
     def check(self) -> None:
         pass
 
+    def renewed(self) -> None:
+        pass
+
+    def newest(self) -> None:
+        pass
+
     def refused(self) -> frozenset[str]:
         return frozenset(self.revoked)
 

@@ -12,9 +12,9 @@ import pytest
 from safetensors.numpy import save_file
 
 from coterie.core.errors import InvalidInput
-from coterie.core.ledger import Ledger
 from coterie.core.typing import PyTree
 from coterie.deploy import kept as disk
+from coterie.deploy.bill import Bill
 
 
 class Pair(NamedTuple):
@@ -33,7 +33,7 @@ class Part:
 @dataclasses.dataclass(frozen=True)
 class Everything:
     pair: Pair
-    ledger: Ledger
+    ledger: Bill
     parts: dict[str, Part]
     listed: list[Part]
     frames: tuple[bytes, ...] = ()
@@ -46,17 +46,17 @@ class Everything:
 WHOSE = {"plan": "x", "client": 3}
 
 
-def fresh() -> Everything:
+def fresh(folder: Path | None = None) -> Everything:
     zero = np.zeros(3, np.float32)
     part = Part({"w": zero})
-    return Everything(Pair(zero), Ledger(2), {"near": part}, [part])
+    return Everything(Pair(zero), Bill(2, folder=folder), {"near": part}, [part])
 
 
-def made() -> Everything:
+def made(folder: Path | None = None) -> Everything:
     """Something in every field that is not what it begins with."""
     one = np.arange(3, dtype=np.float32) / 7
     part = Part({"w": one}, "é", b"\0\xff", {1: b"x"})
-    ledger = Ledger(2)
+    ledger = Bill(2, folder=folder)
     ledger.add(4, np.array([0, 1]), 10, np.array([7, 8]), 1)
     return Everything(
         Pair(one + 1),
@@ -74,7 +74,7 @@ def made() -> Everything:
 def same(a: Any, b: Any) -> None:
     if dataclasses.is_dataclass(a) and not isinstance(a, type):
         for field in dataclasses.fields(a):
-            if not isinstance(a, Ledger) and field.name != "gone":
+            if not isinstance(a, Bill) and field.name != "gone":
                 same(getattr(a, field.name), getattr(b, field.name))
     elif isinstance(a, dict):
         assert list(a) == list(b)
@@ -91,14 +91,14 @@ def same(a: Any, b: Any) -> None:
 
 def test_all_of_it_is_there_again(tmp_path: Path) -> None:
     path = tmp_path / "kept.safetensors"
-    disk.save(path, made(), WHOSE)
-    found = disk.load(path, fresh(), WHOSE)
+    disk.save(path, made(tmp_path), WHOSE)
+    found = disk.load(path, fresh(tmp_path), WHOSE)
     same(made(), found)
     assert found.parts["near"].gone == {}
     np.testing.assert_array_equal(found.ledger.rows(), made().ledger.rows())
     assert found.ledger.totals() == made().ledger.totals()
-    disk.save(path, fresh(), WHOSE)
-    same(fresh(), disk.load(path, fresh(), WHOSE))
+    disk.save(path, fresh(tmp_path), WHOSE)
+    same(fresh(), disk.load(path, fresh(tmp_path), WHOSE))
 
 
 def other_shape() -> Everything:
@@ -125,14 +125,17 @@ def other_parts() -> Everything:
 def test_what_belongs_to_others_is_refused(
     tmp_path: Path, like: Any, whose: dict[str, Any], sentence: str
 ) -> None:
-    disk.save(tmp_path / "kept", made(), WHOSE)
+    disk.save(tmp_path / "kept", made(tmp_path), WHOSE)
+    expected = dataclasses.replace(like(), ledger=Bill(2, folder=tmp_path))
     with pytest.raises(InvalidInput, match=sentence) as refused:
-        disk.load(tmp_path / "kept", like(), whose)
+        disk.load(tmp_path / "kept", expected, whose)
     assert "damaged" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
-    "facts", [{"facts": "{}"}, {"kept": "{}"}, {"kept": "{}", "format": str(disk.FORMAT - 1)}]
+    "facts",
+    [{"facts": "{}"}, {"kept": "{}"}]
+    + [{"kept": "{}", "format": str(disk.FORMAT + by)} for by in (-2, 1)],
 )
 def test_files_of_other_versions_are_refused(tmp_path: Path, facts: dict[str, str]) -> None:
     path = tmp_path / "kept"
@@ -144,9 +147,9 @@ def test_files_of_other_versions_are_refused(tmp_path: Path, facts: dict[str, st
 
 def test_damaged_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "kept"
-    disk.save(path, made(), WHOSE)
+    disk.save(path, made(tmp_path), WHOSE)
     whole = path.read_bytes()
     for damaged in (b"", whole[:40], whole[:-1], whole.replace(b"outbox", b"inboxx")):
         path.write_bytes(damaged)
         with pytest.raises(InvalidInput, match="cannot be read"):
-            disk.load(path, fresh(), WHOSE)
+            disk.load(path, fresh(tmp_path), WHOSE)

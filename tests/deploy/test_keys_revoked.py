@@ -92,6 +92,12 @@ def test_renewed_certificates(lab: Path) -> None:
     assert watching.current() == {old.serial, new.serial}
     assert watching.refuses("a")
     keys.issue(lab, "first-time", renew=True)  # nothing to replace: as without
+    before = keys.issue(lab, "p", ["p.org"], ["10.0.0.1"], role="peer")
+    role, (first, *_) = NodeIdentity.load(before).role, keys.listed(lab)[::-1]
+    keys.issue(lab, "p", renew=True)  # for what it was before
+    again = keys.listed(lab)[-1]
+    assert (again.role, again.hosts, again.ips) == (role, first.hosts, first.ips)
+    assert again.serial != first.serial
 
 
 def test_a_list_that_is_not_the_cas_is_not_taken(lab: Path, tmp_path: Path) -> None:
@@ -185,9 +191,11 @@ def shake(server: Path, client: Path, host: str = "localhost", crl: Path | None 
 
 def test_mutual_tls(lab: Path, tmp_path: Path) -> None:
     hub, client = keys.issue(lab, "hub", role="hub"), keys.issue(lab, "client-1")
-    elsewhere = keys.issue(lab, "elsewhere", ["hub.example.org"])
+    elsewhere = keys.issue(lab, "elsewhere", ["hub.example.org"], role="peer")
     assert shake(hub, client) == "client-1"
-    assert shake(client, hub, "127.0.0.1") == "hub"
+    assert shake(elsewhere, hub, "hub.example.org") == "hub"
+    with pytest.raises(ssl.SSLCertVerificationError, match="purpose"):  # a client is no hub
+        shake(client, hub, "127.0.0.1")
     assert shake(elsewhere, client, "hub.example.org") == "client-1"
     with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
         shake(elsewhere, client)
@@ -201,7 +209,8 @@ def test_mutual_tls(lab: Path, tmp_path: Path) -> None:
 
 
 def test_plain_tls_understands_the_list(lab: Path) -> None:
-    hub, client, other = (keys.issue(lab, name) for name in ("hub", "client-1", "client-2"))
+    client, other = (keys.issue(lab, name) for name in ("client-1", "client-2"))
+    hub = keys.issue(lab, "hub", role="hub")
     assert shake(hub, client, crl=lab / "crl.pem") == "client-1"
     keys.revoke(lab, "client-1")
     with pytest.raises(ssl.SSLCertVerificationError, match="revoked"):

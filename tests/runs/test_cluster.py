@@ -119,7 +119,7 @@ def test_a_scheduler_that_is_gone_is_a_sentence_and_runs_are_saved(tmp_path: Pat
 def test_it_is_encrypted_with_the_keys_of_a_federation(tmp_path: Path) -> None:
     compare_into(experiment(FEDU), tmp_path / "one", say=quiet)
     authority.init(tmp_path / "keys", "lab")
-    authority.issue(tmp_path / "keys", "hand", ips=["127.0.0.1"])
+    authority.issue(tmp_path / "keys", "hand", ips=["127.0.0.1"], role="peer")
     own = tmp_path / "keys" / "nodes" / "hand"
     tls = [
         f"--tls-{what}={own / f}"
@@ -130,7 +130,7 @@ def test_it_is_encrypted_with_the_keys_of_a_federation(tmp_path: Path) -> None:
         compare_into(experiment(FEDU), tmp_path / "two", say=quiet, cluster=where)
         assert written(tmp_path / "two") == written(tmp_path / "one")
         authority.init(tmp_path / "other", "other")
-        authority.issue(tmp_path / "other", "stranger", ips=["127.0.0.1"])
+        authority.issue(tmp_path / "other", "stranger", ips=["127.0.0.1"], role="peer")
         stranger = Scheduler(cluster.address, tmp_path / "other" / "nodes" / "stranger")
         with pytest.raises(InvalidInput, match="no Dask scheduler answers at tls://"):
             compare_into(experiment(FEDU), tmp_path / "three", say=quiet, cluster=stranger)

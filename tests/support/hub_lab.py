@@ -150,18 +150,11 @@ class Lab:
     def logs(self) -> str:
         return "\n".join(f"--- {label}\n{self.said(label)[-3000:]}" for label in self.processes)
 
-    def up(self) -> None:
-        self.start(
-            "up",
-            "hub",
-            "up",
-            "--keys",
-            self.folder / "keys",
-            "--folder",
-            self.folder / "hub",
-            "--port",
-            str(self.port),
-        )
+    def at_hub(self) -> tuple[str | Path, ...]:
+        return "--folder", self.folder / "hub", "--port", str(self.port)
+
+    def up(self, *more: str) -> None:
+        self.start("up", "hub", "up", "--keys", self.folder / "keys", *self.at_hub(), *more)
 
     def join(self, *names: str, plans: tuple[Plan, ...] = ()) -> None:
         for name in names or self.names:
@@ -206,8 +199,9 @@ class Lab:
             if sign == signal.SIGKILL:
                 self.processes[label].wait()
 
-    def client(self, plan: Plan, k: int) -> Client:
-        return Client(plan, k, self.fed.subset(np.array([k])), self.folder / NAMES[k] / plan.name)
+    def client(self, plan: Plan, k: int, state: str = "") -> Client:
+        own = self.fed.subset(np.array([k]))
+        return Client(plan, k, own, self.folder / NAMES[k] / (state or plan.name))
 
     def stop(self) -> None:
         for process in self.processes.values():
@@ -219,7 +213,7 @@ class Lab:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
 
-    def assert_equal(self, plan: Plan, *, exactly: bool = True) -> None:
+    def assert_equal(self, plan: Plan, *, exactly: bool = True, state: str = "") -> None:
         """The models of all clients, and the bill, are the simulator's: bit for bit, or but for
         the last bits, where XLA compiles a method for one client otherwise than for several.
         """
@@ -229,7 +223,7 @@ class Lab:
         list(drive(simulator))
         tolerance = 1e-5 if plan.training.precision == "float32" else 1e-10
         for k in range(self.fed.clients):
-            mine, client = simulator.models(k), self.client(plan, k)
+            mine, client = simulator.models(k), self.client(plan, k, state)
             assert client.kept.finished
             for view, model in client.models().items():
                 expected = numbers(mine[view])

@@ -53,6 +53,24 @@ Jobs = Annotated[
         help="Runs at a time, each in a process of its own with its share of the cores.",
     ),
 ]
+Metrics = Annotated[
+    int | None,
+    typer.Option(
+        "--metrics",
+        help="Show /metrics (for Prometheus) and /healthz on this port of 127.0.0.1.",
+        min=1,
+        max=65535,
+        show_default=False,
+    ),
+]
+LogFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--log",
+        help="Write what is said to this file as well, as JSON lines; it is put aside at 10 MB.",
+        show_default=False,
+    ),
+]
 Cluster = Annotated[
     str | None,
     typer.Option(

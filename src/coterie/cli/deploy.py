@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import time
@@ -9,12 +10,15 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, Group
+from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from coterie.cli.as_json import Json, print_json
 from coterie.core.errors import InvalidInput
+from coterie.deploy.statuses import read_statuses, statuses
 from coterie.report.units import bytes_text
 
 
@@ -27,12 +31,19 @@ def status(
         Path, typer.Argument(help="The folder of a hub (all its plans are shown), or of a peer.")
     ],
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Look again and again, until all is finished.")
+    ] = False,
+    every: Annotated[float, typer.Option(help="Seconds between two looks.", min=0.1)] = 2.0,
 ) -> None:
     """Where a real federation is: round, bytes, who was last seen when, rejected messages, and
     scores where clients share them.
 
-    Example: coterie status hub
+    Example: coterie status hub --watch
     """
+    if watch:
+        _watch(folder, every, as_json=as_json)
+        return
     found = read_statuses(folder)
     if as_json:
         typer.echo(json.dumps(found, indent=2))
@@ -41,41 +52,51 @@ def status(
         _console().print(status_table(one))
 
 
-def read_statuses(folder: Path) -> list[dict[str, Any]]:
-    """The status of every plan in a folder, oldest first."""
-    found = []
-    for path in [folder / "status.json", *sorted(folder.glob("*/status.json"))]:
-        try:
-            found.append(json.loads(path.read_text()))
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            raise InvalidInput(
-                f"{str(path)!r} cannot be read: {error.strerror or error}."
-            ) from None
-        except ValueError:
-            raise InvalidInput(f"{str(path)!r} is damaged.") from None
-    found = [
-        one
-        for one in found
-        if isinstance(one, dict) and {"name", "method", "round", "rounds", "written"} <= set(one)
-    ]
-    if not found:
-        raise InvalidInput(
-            f"{str(folder)!r} is not the folder of a hub or peer that has done a round: it holds no"
-            " status."
-        )
-    return sorted(found, key=lambda one: float(one["written"]))
+def _watch(folder: Path, every: float, *, as_json: bool) -> None:
+    """Tables that change, in a terminal; else a line for whatever is new."""
+    if not folder.is_dir():
+        raise InvalidInput(f"the folder {str(folder)!r} is not there.")
+    console, told, found = _console(), dict[str, Any](), list[dict[str, Any]]()
+    shown = Live(console=console, auto_refresh=False) if console.is_terminal else None
+    with shown or contextlib.nullcontext():
+        while not found or not all(one["finished"] for one in found):
+            found = statuses(folder)
+            if shown is not None and not as_json:
+                waiting = Text("No round has been done yet.", style="dim")
+                shown.update(Group(*map(status_table, found)) if found else waiting, refresh=True)
+            for one in found:
+                if (shown is None or as_json) and told.get(one["name"]) != one["written"]:
+                    told[one["name"]] = one["written"]
+                    typer.echo(json.dumps(one) if as_json else _title(one))
+            if not found or not all(one["finished"] for one in found):
+                time.sleep(every)
+
+
+def _title(now: dict[str, Any]) -> str:
+    state = "finished" if now["finished"] else f"round {now['round']} of {now['rounds']}"
+    who = f" · {now['peer']}" if "peer" in now else ""
+    return (
+        f"{now['name']}{who} · {now['method']} · {state} · {bytes_text(now['up'])} up,"
+        f" {bytes_text(now['down'])} down"
+    )
+
+
+def _ends(now: dict[str, Any]) -> str:
+    """When the certificate of whoever wrote this ends; in red if that is soon."""
+    facts = now.get("certificate")
+    if not isinstance(facts, dict):
+        return ""
+    end = min(float(facts["expires"]), float(facts["ca_expires"]))
+    days, day = (end - time.time()) / 86400, time.strftime("%Y-%m-%d", time.gmtime(end))
+    words = f"certificate of {escape(str(facts['name']))} until {day}"
+    if days >= 30:
+        return words
+    return f"[red]{words}: {'expired' if days < 0 else f'{days:.0f} days left'}[/]"
 
 
 def status_table(now: dict[str, Any]) -> Table:
     """One plan: the hub's clients, or a peer's neighbours."""
-    state = "finished" if now["finished"] else f"round {now['round']} of {now['rounds']}"
-    who = f" · {now['peer']}" if "peer" in now else ""
-    title = (
-        f"{now['name']}{who} · {now['method']} · {state} · {bytes_text(now['up'])} up,"
-        f" {bytes_text(now['down'])} down · {ago(now['written'])}"
-    )
+    title = f"{_title(now)} · {ago(now['written'])}"
     metric = now.get("metric") or {"title": "score", "higher": True}
     sign = 1 if metric["higher"] else -1
     better = "larger is better" if metric["higher"] else "smaller is better"
@@ -93,7 +114,7 @@ def status_table(now: dict[str, Any]) -> Table:
             "rejected",
             title=escape(title),
             title_justify="left",
-            caption=escape(caption),
+            caption=" · ".join(filter(None, (escape(caption), _ends(now)))),
         )
         for n in now["neighbours"]:
             edge = (
@@ -120,7 +141,7 @@ def status_table(now: dict[str, Any]) -> Table:
         f"test {escape(metric['title'])}",
         title=escape(title),
         title_justify="left",
-        caption=f"{escape(metric['title'])}: {better}",
+        caption=" · ".join(filter(None, (f"{escape(metric['title'])}: {better}", _ends(now)))),
         caption_justify="left",
     )
     for c in now["clients"]:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from coterie.cli.console import stopped
+from coterie.cli.console import LogFile, Metrics, stopped
 from coterie.cli.deploy import status_table
 from coterie.report.units import bytes_text
 
@@ -49,31 +49,34 @@ def _print(sentence: str) -> None:
 def up(
     keys: Annotated[
         Path,
-        typer.Option(
-            help="The operator's folder of keys, or the hub's own (issued with --role hub)."
-        ),
+        typer.Option(help="The hub's kit (hub.zip), its own folder of keys, or the operator's."),
     ],
     folder: HubFolder,
     host: Annotated[
         str, typer.Option(help="Where to listen; 0.0.0.0 for everywhere.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port that clients call.")] = 9092,
+    metrics: Metrics = None,
+    log: LogFile = None,
 ) -> None:
     """Bring a hub up and keep it up: the gate through which clients come, with certificates on
     both sides. Ctrl-C ends it.
 
     Example: coterie hub up --keys keys --folder hub --host 0.0.0.0
     """
+    from coterie.deploy.log import also_to
     from coterie.deploy.zenoh import gate
 
     signal.signal(signal.SIGTERM, stopped)
-    gate.up(keys, folder, host, port, say=_say)
+    with also_to(log, _say, role="hub") as say:
+        gate.up(keys, folder, host, port, say=say, metrics=metrics)
 
 
 @hub_app.command()
 def run(
     plan: Annotated[Path, typer.Argument(help="The plan that all participants have.")],
     folder: HubFolder,
+    log: LogFile = None,
 ) -> None:
     """Run a plan at a hub that is up, to its end.
 
@@ -81,6 +84,7 @@ def run(
 
     Example: coterie hub run plan.toml --folder hub
     """
+    from coterie.deploy.log import also_to
     from coterie.deploy.zenoh import conduct
 
     err = Console(stderr=True)
@@ -95,31 +99,84 @@ def run(
                 )
 
         signal.signal(signal.SIGTERM, stopped)
-        results = conduct.run(plan, folder, say=_print, show=show)
+        with also_to(log, _print, role="run", plan=plan.stem) as say:
+            results = conduct.run(plan, folder, say=say, show=show)
     _print(f"Results: {results}")
     Console(width=None if sys.stdout.isatty() else 160).print(
         status_table(json.loads((results / "status.json").read_text()))
     )
 
 
+@hub_app.command()
+def backup(
+    folder: HubFolder,
+    out: Annotated[Path, typer.Option("--out", "-o", help="A new file for the copy.")],
+) -> None:
+    """Copy the state and the bill of all plans of a hub into one file, also while they run.
+
+    Example: coterie hub backup --folder hub --out hub-monday.zip
+    """
+    from coterie.deploy import backup as copies
+
+    for name, t in copies.backup(folder, out).items():
+        _print(f"{name}: round {t}")
+    _print(f"{out} has all that the hub keeps but for keys. It is as confidential as the models.")
+
+
+@hub_app.command()
+def restore(
+    copy: Annotated[Path, typer.Argument(help="A file of `coterie hub backup`.")],
+    folder: HubFolder,
+) -> None:
+    """Put a copy into a new folder; `hub up` and `hub run` there go on from its rounds.
+
+    Example: coterie hub restore hub-monday.zip --folder hub
+    """
+    from coterie.deploy import backup as copies
+
+    for name, t in copies.restore(copy, folder).items():
+        _print(f"{name}: round {t}")
+    _print(f"Next: coterie hub up --keys KEYS --folder {folder}, then coterie hub run for each.")
+
+
 @client_app.command()
 def join(
     sites: Annotated[
         list[Path],
-        typer.Argument(help="The client's config; several for several plans at the same hub."),
+        typer.Argument(
+            help="A kit and a file of data (ward-a.zip data.csv); or the client's config, several"
+            " for several plans at the same hub."
+        ),
     ],
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--folder", "-f", help="With a kit: where to keep all (default: NAME-PLAN here)."
+        ),
+    ] = None,
+    share_scores: Annotated[
+        bool,
+        typer.Option("--share-scores", help="With a kit: the hub may know how the models do here."),
+    ] = False,
+    metrics: Metrics = None,
+    log: LogFile = None,
 ) -> None:
     """Take part in a federation, until its plans are over: wait for the hub, train here, answer.
 
     Killed or stopped, the same command goes on where it was.
 
-    Example: coterie client join site.toml
+    Example: coterie client join ward-a.zip ward-a.csv
     """
+    from coterie.deploy import sites as deploy_sites
+
+    sites = deploy_sites.given(sites, folder, share_scores=share_scores, say=_say)
+    from coterie.deploy.log import also_to
     from coterie.deploy.zenoh import join as zenoh_join
 
     signal.signal(signal.SIGTERM, stopped)
     try:
-        zenoh_join.join(sites, say=_say)
+        with also_to(log, _say, role="client") as say:
+            zenoh_join.join(sites, say=say, metrics=metrics)
     except KeyboardInterrupt:
         _say("stopped; the same command goes on where it was.")
 

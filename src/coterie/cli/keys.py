@@ -72,7 +72,14 @@ def issue(
         typer.Option("--ip", help="An IP address under which others reach it (repeat)."),
     ] = None,
     days: Annotated[int, typer.Option(help="How long the certificate is valid.")] = 365,
-    role: Annotated[str, typer.Option(help="hub, client or peer.")] = "client",
+    role: Annotated[
+        str | None,
+        typer.Option(
+            help="hub, client or peer (default: client; renewed: as before). A client's keys are"
+            " for calling only; who is called, such as a Dask scheduler, is a peer.",
+            show_default=False,
+        ),
+    ] = None,
     renew: Annotated[
         bool,
         typer.Option(
@@ -95,13 +102,37 @@ def issue(
         f"Carry the folder {node_folder} to the machine of {name!r}, by a way that nobody else can"
         " read; then delete its private keys here."
     )
-    if not hosts and not ips:
+    if not hosts and not ips and not renew:
         _print(
             "No --host or --ip was given: others can reach it as localhost and 127.0.0.1 only"
             " (enough for a client, which only calls)."
         )
     if renew:
         _print(f"The former certificate is revoked. {_spread(folder)}")
+
+
+@keys_app.command()
+def kit(
+    folder: Folder,
+    plan: Annotated[Path, typer.Argument(help="The plan, with the names of its clients.")],
+    hub: Annotated[str, typer.Option(help="host:port by which clients reach the hub.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where to write kits.")] = Path("kits"),
+    days: Annotated[int, typer.Option(help="How long new certificates are valid.")] = 365,
+) -> None:
+    """Write a join kit for the hub and for every client of a plan: one file each, with all that
+    the machine needs. Keys are issued to those that have none.
+
+    Example: coterie keys kit keys plan.toml --hub hub.example.org:9092
+    """
+    from coterie.deploy.keys.kits import write_kits
+
+    made = write_kits(folder, plan, hub, out, days)
+    _print(
+        f"{len(made)} kits are in {out}. Carry each to its machine, by a way that nobody else can"
+        f" read: {', '.join(path.name for path in made)}."
+    )
+    _print(f"The hub: coterie hub up --keys {made[0].name} --folder hub --host 0.0.0.0")
+    _print(f"A client: coterie client join {made[-1].name} data.csv")
 
 
 @keys_app.command("list")

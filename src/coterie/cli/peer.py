@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from coterie.cli.console import stopped
+from coterie.cli.console import LogFile, Metrics, stopped
 from coterie.core.errors import InvalidInput
 
 
@@ -24,6 +24,8 @@ def peer(
         ),
     ],
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")] = False,
+    metrics: Metrics = None,
+    log: LogFile = None,
 ) -> None:
     """Take part in a federation without a server: train here, exchange messages with the
     neighbours, and with nobody else.
@@ -48,7 +50,9 @@ def peer(
             f"{site.plan.method.name} needs a hub: run the plan with `coterie hub` and `coterie"
             " client`."
         )
+    from coterie.deploy.log import also_to
     from coterie.deploy.zenoh.peer import run_peer
 
     signal.signal(signal.SIGTERM, stopped)
-    run_peer(site, say)
+    with also_to(log, say, role="peer", name=site.name) as both:
+        run_peer(site, both, metrics)

@@ -113,11 +113,14 @@ class Client:
     # -- a round -----------------------------------------------------------------------------------
 
     def answer(self, request: Request) -> Reply:
-        """What this client says to a request.
+        """What this client says to a request, in the version in which it was asked.
 
         Raises Rejected (the request is not to be answered) or InvalidInput; then nothing has
         changed.
         """
+        return dataclasses.replace(self._answer(request), wire=request.wire)
+
+    def _answer(self, request: Request) -> Reply:
         messages.check_plan(self.plan.fingerprint, request.plan)
         if request.kind not in ("work", "finish", "sketch"):
             raise Rejected(

@@ -34,10 +34,10 @@ import numpy as np
 
 from coterie.core.errors import InvalidInput
 from coterie.core.files import write_json
-from coterie.core.ledger import Ledger
 from coterie.core.metrics import metric_of
 from coterie.coupling.learnt import gossip
 from coterie.deploy import kept as disk
+from coterie.deploy.bill import Bill
 from coterie.deploy.finding_kept import FILE, LOOK_SECONDS, FindingKept, Found, Spoken
 from coterie.deploy.hub_kin import Sketching
 from coterie.deploy.messages import Rejected, refuse
@@ -80,7 +80,7 @@ class Finding:
         self.verdict = self.court + 1 + len(self.strides)
         with worker.precision():
             self.sketching = Sketching(worker, plan.rule)
-            self.kept = FindingKept(state=worker.client, ledger=Ledger(plan.size))
+            self.kept = FindingKept(state=worker.client, ledger=Bill(plan.size, folder=folder))
             folder.mkdir(parents=True, exist_ok=True)
             if (folder / FILE).is_file():
                 self.kept = disk.load(folder / FILE, self.kept, self._whose)

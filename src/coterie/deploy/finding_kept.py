@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
-from coterie.core.ledger import Ledger
+from coterie.deploy.bill import Bill
 from coterie.engine.setting import ClientState
 
 FILE = "finding.safetensors"
 LOOK_SECONDS = 1.0
-"""ledger.parquet and status.json, which are for looking at, are not written more often than this.
-"""
+"""status.json, which is for looking at, is not written more often than this."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,7 +17,7 @@ class Found:
     """What a peer begins its rounds with."""
 
     state: ClientState
-    ledger: Ledger
+    ledger: Bill
     t: int
     """The first round that goes over the graph."""
 
@@ -39,7 +38,7 @@ class FindingKept(Spoken):
     """What a peer keeps while it looks for its kin, and to answer others later."""
 
     state: ClientState = dataclasses.field(kw_only=True)
-    ledger: Ledger = dataclasses.field(kw_only=True)
+    ledger: Bill = dataclasses.field(kw_only=True)
     t: int = 0
     """Rounds that it has done before."""
     look: int = 0

@@ -25,13 +25,13 @@ import numpy as np
 from coterie.channel.ends import OutOfStep
 from coterie.channel.link import Outgoing
 from coterie.core.errors import InvalidInput
-from coterie.core.files import make_folder, write_json, write_table
-from coterie.core.ledger import COLUMNS, Ledger
+from coterie.core.files import make_folder, write_json
 from coterie.core.metrics import metric_of
 from coterie.core.vector import all_finite
 from coterie.coupling.graph import Graph
 from coterie.deploy import kept as disk
 from coterie.deploy import messages
+from coterie.deploy.bill import Bill, Lookout
 from coterie.deploy.hub_kept import Arrived, ClientRecord, HubKept
 from coterie.deploy.hub_kin import HubKin
 from coterie.deploy.hub_round import GraphRound, HubRound, StarRound
@@ -60,13 +60,15 @@ class Hub:
             self.kin = None if plan.rule is None else HubKin(self.setup, plan.rule)
             clients = [self._fresh() for _ in range(plan.size)]
         kin = None if self.kin is None else self.kin.fresh()
-        self.kept = HubKept(self.setup.hub, clients, Ledger(plan.size), kin=kin, round=plan.alone)
+        bill, self.lookout = Bill(plan.size, folder=folder), Lookout(folder)
+        self.kept = HubKept(self.setup.hub, clients, bill, kin=kin, round=plan.alone)
         self._open()
         make_folder(folder, force=(folder / "plan.json").is_file())
         self._check_plan()
         if (folder / FILE).is_file():
             with self.setup.precision():
-                self.kept = disk.load(folder / FILE, self.kept, self._whose)
+                kept = disk.load(folder / FILE, self.kept, self._whose)
+            self.kept = kept.with_totals(plan.training.rounds) if kept.ledger.parts else kept
         self.round: HubRound = self._round()
 
     def _round(self) -> HubRound:
@@ -93,7 +95,7 @@ class Hub:
         return self.kept.finished
 
     @property
-    def ledger(self) -> Ledger:
+    def ledger(self) -> Bill:
         return self.kept.ledger
 
     @property
@@ -276,7 +278,7 @@ class Hub:
             kept = self.round.close(self.kept, arrived)
         if kept.kin is not None:
             kept = dataclasses.replace(kept, kin=kept.kin.trained(sorted(self.replies)))
-        self._save(dataclasses.replace(kept, ledger=self._bill(kept), round=self.t + 1))
+        self._save(dataclasses.replace(self._billed(kept), round=self.t + 1))
         self._open()
 
     def _learn(self, sketches: dict[int, Any]) -> None:
@@ -284,35 +286,31 @@ class Hub:
         assert self.kin is not None
         assert self.kept.kin is not None
         kin = self.kin.learnt(self.kept.kin, sketches, self.t)
-        bill = self.ledger.copy()
-        who = np.array(sorted(sketches), np.int64)
-        up = np.array([messages.total(self.replies[k].frames) for k in who], np.int64)
-        work = np.array([self.replies[k].gradients for k in who], np.int64)
-        bill.add(kin.learnt, who, up, np.zeros_like(up), work)
-        self._save(dataclasses.replace(self.kept, kin=kin, ledger=bill))
+        said = {k: self.replies[k] for k in sorted(sketches)}
+        rows = [(k, messages.total(r.frames), 0, r.gradients) for k, r in said.items()]
+        kept = self.kept.with_bill(kin.learnt, rows, counts=kin.learnt < self.plan.training.rounds)
+        self._save(dataclasses.replace(kept, kin=kin))
         self.round = self._round()
         self._open()
 
-    def _bill(self, kept: HubKept) -> Ledger:
-        """The bill with this round: what each client sent, and what it was sent."""
-        who = sorted(self.replies)
-        up = [messages.total(self.replies[k].frames) for k in who]
-        down = [self.round.down(kept, k, self.billed[k]) for k in who]
-        gradients = [self.replies[k].gradients for k in who]
-        bill = kept.ledger.copy()
-        columns = (np.array(column, np.int64) for column in (who, up, down, gradients))
-        bill.add(self.plan.at(self.t), *columns)
-        return bill
+    def _billed(self, kept: HubKept) -> HubKept:
+        """With the bill of this round: what each client sent, and what it was sent."""
+        rows = [
+            (k, messages.total(r.frames), self.round.down(kept, k, self.billed[k]), r.gradients)
+            for k, r in sorted(self.replies.items())
+        ]
+        t = self.plan.at(self.t)
+        return kept.with_bill(t, rows, counts=t < self.plan.training.rounds)
 
     def end(self) -> None:
         """All clients that could be reached have the last word; what that cost (in a star) is
         billed to the round after the last.
         """
-        who, bill = sorted(self.replies), self.ledger.copy()
-        if self.setup.star and who:
-            down = np.array([self.billed[k] for k in who])
-            bill.add(self.plan.at(self.t), np.array(who), 0, down, 0)
-        self._save(dataclasses.replace(self.kept, ledger=bill, finished=True))
+        kept = self.kept
+        if self.setup.star and self.replies:
+            rows = [(k, 0, self.billed[k], 0) for k in sorted(self.replies)]
+            kept = kept.with_bill(self.plan.at(self.t), rows, counts=False)
+        self._save(dataclasses.replace(kept, finished=True))
 
     # -- folder ------------------------------------------------------------------------------------
 
@@ -339,8 +337,7 @@ class Hub:
         """Everything, atomically and on disk first; the bill beside it."""
         disk.save(self.folder / FILE, new, self._whose)
         self.kept = new
-        columns = dict(zip(COLUMNS, self.ledger.rows().T, strict=True))
-        write_table(self.folder / "ledger.parquet", columns)
+        self.lookout.look(self.ledger, now=self.finished)
         write_json(self.folder / "status.json", self.status())
 
     def status(self) -> dict[str, Any]:
@@ -350,21 +347,18 @@ class Hub:
             if not isinstance(self.plan.clients, int)
             else tuple(map(str, range(self.plan.size)))
         )
-        rows = self.ledger.rows()
-        clients = []
-        for k, (name, record) in enumerate(zip(names, self.clients, strict=True)):
-            mine = rows[rows[:, 1] == k]
-            clients.append(
-                {
-                    "name": name,
-                    "up": int(mine[:, 2].sum()),
-                    "down": int(mine[:, 3].sum()),
-                    "rounds": len(np.unique(mine[mine[:, 0] < self.plan.training.rounds][:, 0])),
-                    "last_seen": record.at,
-                    "rejected": record.rejected,
-                    "scores": record.scores,
-                }
-            )
+        clients = [
+            {
+                "name": name,
+                "up": record.billed.up,
+                "down": record.billed.down,
+                "rounds": record.billed.rounds,
+                "last_seen": record.at,
+                "rejected": record.rejected,
+                "scores": record.scores,
+            }
+            for name, record in zip(names, self.clients, strict=True)
+        ]
         return {
             "name": self.plan.name,
             "method": self.method.name,

@@ -1,8 +1,9 @@
 """What a participant keeps on its own disk: one dataclass in one file that is replaced atomically.
 
 The file is written and read by walking the dataclass. What a field is declared as says how it is
-kept: `PyTree`, or a named tuple, as arrays; `bytes` and bills as bytes; dataclasses, tables and
-lists part by part; all else as JSON. A field that is `passing` is not kept.
+kept: `PyTree`, or a named tuple, as arrays; `bytes` as bytes; dataclasses, tables and lists part by
+part; bills in a file of their own (deploy/bill.py); all else as JSON. A field that is `passing` is
+not kept.
 """
 
 from __future__ import annotations
@@ -22,10 +23,13 @@ from safetensors.numpy import save_file
 
 from coterie.core.errors import InvalidInput
 from coterie.core.files import writing
-from coterie.core.ledger import Ledger
+from coterie.deploy.bill import Bill, ledger_of
 
-FORMAT = 4
-"""Counted up when the file changes, also when a kept field gets another name."""
+FORMAT = 5
+"""Counted up when the file changes, also when a kept field gets another name. Files of the format
+before are read as well: fields that they lack are as they are in the beginning, and the next save
+is in the new format.
+"""
 
 K = TypeVar("K")
 _PASSING = {"passing": True}
@@ -58,9 +62,9 @@ def save(path: Path, kept: Any, whose: dict[str, Any]) -> None:
 
 def load(path: Path, like: K, whose: dict[str, Any]) -> K:
     """Read back; `like` gives the structure and shapes of the arrays."""
-    arrays, values = _opened(path, whose)
+    arrays, values, former = _opened(path, whose)
     try:
-        found: K = _Reader(path, arrays).value(type(like), values, like, "")
+        found: K = _Reader(path, arrays, former).value(type(like), values, like, "")
     except InvalidInput:
         raise
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -73,7 +77,15 @@ def peek(path: Path, whose: dict[str, Any]) -> dict[str, Any]:
     return _opened(path, whose)[1]
 
 
-def _opened(path: Path, whose: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def facts(path: Path) -> dict[str, Any]:
+    """The same of a file that may be anybody's."""
+    return _opened(path, None)[1]
+
+
+def _opened(
+    path: Path, whose: dict[str, Any] | None
+) -> tuple[dict[str, Any], dict[str, Any], bool]:
+    """Arrays, values, and whether they are of the format before."""
     try:
         with safe_open(path, "np") as f:
             names = f.keys()
@@ -81,21 +93,23 @@ def _opened(path: Path, whose: dict[str, Any]) -> tuple[dict[str, Any], dict[str
             facts = f.metadata() or {}
     except (OSError, SafetensorError) as error:
         raise _damaged(path, error) from None
-    if facts.keys() & {"facts", "kept"} and facts.get("format") != str(FORMAT):
+    former = facts.get("format") == str(FORMAT - 1)
+    if facts.keys() & {"facts", "kept"} and facts.get("format") != str(FORMAT) and not former:
         raise InvalidInput(
             f"{str(path)!r} was written by another version of coterie, which this one cannot go"
-            " on from; finish the run with that version, or choose another folder."
+            f" on from (format {facts.get('format', 'unknown')}; this one reads {FORMAT - 1} and"
+            f" {FORMAT}); finish the run with that version, or choose another folder."
         )
     try:
         values, owner = json.loads(facts["kept"]), json.loads(facts["whose"])
     except (ValueError, KeyError) as error:
         raise _damaged(path, error) from None
-    if owner != whose:
+    if whose is not None and owner != whose:
         raise InvalidInput(
             f"{str(path)!r} belongs to another {' or '.join(whose)}; give this one a folder of its"
             " own."
         )
-    return arrays, values
+    return arrays, values, former
 
 
 def _damaged(path: Path, error: Exception) -> InvalidInput:
@@ -132,10 +146,11 @@ def _packed(kind: Any, value: Any, where: str, arrays: dict[str, Any]) -> Any:
         leaves = jax.tree.leaves(value)
         arrays |= {f"{where}/{i:04d}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
         return len(leaves)
-    if kind is bytes or kind is Ledger:
-        wire = value if kind is bytes else value.to_bytes()
-        arrays[where] = np.frombuffer(wire, np.uint8)
-        return len(wire)
+    if kind is bytes:
+        arrays[where] = np.frombuffer(value, np.uint8)
+        return len(value)
+    if kind is Bill:
+        return value.file()
     if dataclasses.is_dataclass(kind):
         assert isinstance(kind, type)
         items = {name: (part, getattr(value, name)) for name, part in _fields(kind).items()}
@@ -152,8 +167,8 @@ def _packed(kind: Any, value: Any, where: str, arrays: dict[str, Any]) -> Any:
 class _Reader:
     """The inverse of `_packed`."""
 
-    def __init__(self, path: Path, arrays: dict[str, Any]) -> None:
-        self.path, self.arrays = path, arrays
+    def __init__(self, path: Path, arrays: dict[str, Any], former: bool = False) -> None:
+        self.path, self.arrays, self.former = path, arrays, former
 
     def value(self, kind: Any, packed: Any, like: Any, where: str) -> Any:
         kind, origin = _bare(kind), get_origin(_bare(kind))
@@ -163,13 +178,14 @@ class _Reader:
             return self.tree(packed, () if like is None else like, where)
         if kind is bytes:
             return self.arrays[where].tobytes()
-        if kind is Ledger:
-            return Ledger.from_bytes(like.clients, self.arrays[where].tobytes())
+        if kind is Bill:
+            return ledger_of(like, packed, self.arrays, where)
         if dataclasses.is_dataclass(kind):
             assert isinstance(kind, type)
             parts = {
                 name: self.value(part, packed[name], getattr(like, name, None), f"{where}/{name}")
                 for name, part in _fields(kind).items()
+                if name in packed or not self.former
             }
             return kind(**parts)
         if origin is dict:

@@ -15,6 +15,13 @@ from typing import Any
 from coterie.core.errors import CoterieError, InvalidInput
 
 LARGEST_ENVELOPE = 1 << 16
+WIRE = 2
+"""The version of what goes over the wire, counted up when envelopes change. That before it is
+understood as well: a client answers in the version in which it was asked, so clients may be
+upgraded one by one, and then their hub. Version 1 did not say which it is.
+"""
+SINCE = {"wire": 2}
+"""Fields of envelopes that came after version 1, and with which."""
 
 
 class Rejected(CoterieError):
@@ -49,6 +56,7 @@ class Request:
     """The round of this client's last message that the hub accepted."""
     scale: float | None = None
     """Graph: the sum of the weights of the neighbours that pull."""
+    wire: int = WIRE
     frames: tuple[bytes, ...] = ()
 
 
@@ -65,6 +73,7 @@ class Reply:
     """The client has lost track of what it received, and asks for a whole copy."""
     scores: dict[str, float] = dataclasses.field(default_factory=dict)
     """How its models do on its own data, if it agrees to tell."""
+    wire: int = WIRE
     frames: tuple[bytes, ...] = ()
 
 
@@ -74,10 +83,9 @@ def sketch_round(t: int) -> int:
 
 
 def envelope(message: Request | Reply) -> str:
-    """All but the frames."""
-    values = {
-        f.name: getattr(message, f.name) for f in dataclasses.fields(message) if f.name != "frames"
-    }
+    """All but the frames, in the message's own version."""
+    names = [f.name for f in dataclasses.fields(message) if f.name != "frames"]
+    values = {name: getattr(message, name) for name in names if SINCE.get(name, 1) <= message.wire}
     return json.dumps(values, sort_keys=True)
 
 
@@ -126,6 +134,7 @@ _KINDS = {
         "whole": "bool",
         "seen": "int",
         "scale": "number",
+        "wire": "int",
     },
     Reply: {
         "plan": "str",
@@ -134,6 +143,7 @@ _KINDS = {
         "gradients": "int",
         "lost": "bool",
         "scores": "scores",
+        "wire": "int",
     },
 }
 
@@ -160,14 +170,25 @@ def opened(kind: type[Any], text: str | bytes, frames: tuple[bytes, ...]) -> Any
     values, expected = read_json(text), _KINDS[kind]
     if kind is Reply and set(values) == {"error"} and isinstance(values["error"], str):
         raise Refusal(one_line(values["error"]))
-    if set(values) != set(expected):
+    wire = check_wire(values.get("wire", 1))
+    if set(values) != {name for name in expected if SINCE.get(name, 1) <= wire}:
         raise Rejected("an envelope lacks fields or has others than it should.")
     for key, value in values.items():
         if not _is(value, expected[key]):
             raise Rejected(f"{key} in an envelope is {str(value)[:40]!r}, which is not allowed.")
     if not all(isinstance(f, bytes) for f in frames):
         raise Rejected("a message holds something other than bytes.")
-    return kind(**values, frames=tuple(frames))
+    return kind(**(values | {"wire": wire}), frames=tuple(frames))
+
+
+def check_wire(theirs: Any) -> int:
+    """Raises Rejected on a version that is not understood here."""
+    if _is(theirs, "int") and theirs in (WIRE - 1, WIRE):
+        return int(theirs)
+    raise Rejected(
+        f"the other side speaks version {str(theirs)[:20]} of the protocol, and this one"
+        f" understands {WIRE - 1} and {WIRE}: upgrade whichever is older, clients before their hub."
+    )
 
 
 def total(frames: tuple[bytes, ...]) -> int:
@@ -200,6 +221,7 @@ __all__ = [
     "Request",
     "check_plan",
     "check_size",
+    "check_wire",
     "envelope",
     "one_line",
     "opened",

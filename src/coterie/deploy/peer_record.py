@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from coterie.core.errors import InvalidInput
-from coterie.core.files import write_json, write_table
-from coterie.core.ledger import COLUMNS, Ledger
+from coterie.core.files import write_json
 from coterie.core.metrics import metric_of
 from coterie.core.typing import PyTree
 from coterie.data.federation import Federation
 from coterie.deploy import kept as disk
+from coterie.deploy.bill import Bill, Lookout
 from coterie.deploy.finding_kept import LOOK_SECONDS, Found
-from coterie.deploy.messages import Rejected
+from coterie.deploy.messages import WIRE, Rejected, check_wire
 from coterie.deploy.neighbour import Neighbour, NeighbourState
 from coterie.deploy.plan import Plan
 from coterie.deploy.plan_graph import looks
@@ -39,7 +39,7 @@ class PeerKept:
     message: PyTree
     """What it sent last, as it arrived."""
     neighbours: dict[str, NeighbourState]
-    ledger: Ledger
+    ledger: Bill
     t: int = 0
     entry: int = -1
     """The round to which this peer jumped last."""
@@ -90,11 +90,11 @@ class PeerRecord:
         self.staleness = plan.rules.staleness if self.goes_on else 0
         self.remembered = KEPT_ROUNDS + self.staleness
         """For how many rounds messages are kept."""
-        self._looked = 0.0
+        self._looked, self.lookout = 0.0, Lookout(folder)
         with self.worker.precision():
             message = self.worker.first_message()
             known = message if self.goes_on else ()
-            begun = found or Found(self.worker.client, Ledger(plan.size), 0)
+            begun = found or Found(self.worker.client, Bill(plan.size, folder=folder), 0)
             one = NeighbourState(self.worker.first_public, known, round=begun.t - 1)
             states = dict.fromkeys(self.neighbours, one)
             self.kept = PeerKept(begun.state, message, states, begun.ledger, begun.t)
@@ -149,7 +149,7 @@ class PeerRecord:
         return self.kept.recipients
 
     @property
-    def ledger(self) -> Ledger:
+    def ledger(self) -> Bill:
         return self.kept.ledger
 
     @property
@@ -206,7 +206,7 @@ class PeerRecord:
 
     # -- other neighbours --------------------------------------------------------------------------
 
-    def join(self, look: int, neighbours: Collection[Neighbour], ledger: Ledger) -> None:
+    def join(self, look: int, neighbours: Collection[Neighbour], ledger: Bill) -> None:
         """Go on with those that were found in another search, for which `ledger` has the bill.
 
         Who was a neighbour before and has sent all goes on as it was. From the others, which know
@@ -231,6 +231,7 @@ class PeerRecord:
         """What this neighbour, and no other, may know before it talks to this peer."""
         state = self.states[name]
         return {
+            "wire": WIRE,
             "plan": self.plan.fingerprint,
             "number": self.number,
             "weight": self.neighbours[name].weight,
@@ -243,6 +244,7 @@ class PeerRecord:
     def check_position(self, name: str, position: dict[str, Any]) -> None:
         """Refuse a neighbour that has another plan, number or weight than this peer has for it."""
         mine = self.neighbours[name]
+        check_wire(position.get("wire", 1))
         if position.get("plan") != self.plan.fingerprint:
             raise Rejected(f"{name} has another plan; all must have the same.")
         if position.get("number") != mine.number:
@@ -330,8 +332,7 @@ class PeerRecord:
         """Write what is for looking at; nothing is read back from it."""
         if now or time.monotonic() - self._looked > LOOK_SECONDS:
             self._looked = time.monotonic()
-            columns = dict(zip(COLUMNS, self.ledger.rows().T, strict=True))
-            write_table(self.folder / "ledger.parquet", columns)
+            self.lookout.look(self.ledger, now=now)
             write_json(self.folder / "status.json", self.status())
 
     def status(self) -> dict[str, Any]:

@@ -2,11 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from coterie.core.errors import InvalidInput
+from coterie.deploy import kit
 from coterie.deploy.site import Site
+
+
+def check_there(paths: Sequence[Path]) -> None:
+    """Before anything else, such as what is not installed, can be wrong."""
+    for path in paths:
+        if not path.exists():
+            raise InvalidInput(f"{str(path)!r} is not there.")
+
+
+def given(
+    paths: Sequence[Path],
+    folder: Path | None,
+    *,
+    share_scores: bool,
+    say: Callable[[str], None],
+) -> list[Path]:
+    """Site files, or that of a kit and a file of data, which is unpacked."""
+    check_there(paths)
+    if not any(map(kit.is_kit, paths)):
+        if folder is not None or share_scores:
+            raise InvalidInput(
+                "--folder and --share-scores are for kits; in a site file they are the keys folder"
+                " and share_scores."
+            )
+        return list(paths)
+    if len(paths) != 2 or not kit.is_kit(paths[0]) or kit.is_kit(paths[1]):
+        raise InvalidInput(
+            f"with a kit give the kit and then the data, and nothing else, but"
+            f" {' '.join(map(str, paths))!r} is given: coterie client join ward-a.zip data.csv"
+        )
+    return [kit.site_file(paths[0], paths[1], folder, share_scores=share_scores, say=say)]
 
 
 def of_one_client(paths: Sequence[Path]) -> list[Site]:

@@ -132,17 +132,23 @@ def issue(
     hosts: Sequence[str] = (),
     ips: Sequence[str] = (),
     days: int = 365,
-    role: str = "client",
+    role: str | None = None,
     *,
     renew: bool = False,
     now: datetime | None = None,
 ) -> Path:
     """Write nodes/NAME: all that the node needs on its machine.
 
-    Without hosts and ips it can be reached as localhost and 127.0.0.1 only.
+    Without hosts and ips it can be reached as localhost and 127.0.0.1 only. A role is client if it
+    is not given. Renewed keys are for what the former ones were, if nothing else is given.
     """
     folder, now = Path(folder), whole_seconds(now)
     check_name("the node's name", name)
+    if renew and (former := [i for i in _books(folder) if i.name == name]):
+        role = role or former[-1].role
+        if not hosts and not ips:
+            hosts, ips = former[-1].hosts, former[-1].ips
+    role = role or "client"
     if role not in ROLES:
         raise unknown("the role", role, ROLES)
     hosts, ips = (
@@ -246,6 +252,11 @@ def listed(folder: Path) -> list[Issued]:
     Authority.load(folder)
     latest = {i.name: i for i in read_books(Path(folder))}
     return [latest[name] for name in sorted(latest)]
+
+
+def _books(folder: Path) -> list[Issued]:
+    Authority.load(folder)
+    return read_books(folder)
 
 
 def _publish(

@@ -128,10 +128,10 @@ def signed_certificate(
     )
     names: list[x509.GeneralName] = [x509.DNSName(h) for h in issued.hosts]
     names += [x509.IPAddress(ipaddress.ip_address(i)) for i in issued.ips]
-    both = [
-        ExtendedKeyUsageOID.SERVER_AUTH,
-        ExtendedKeyUsageOID.CLIENT_AUTH,
-    ]  # a peer is called and calls
+    # A client only calls: with its keys nobody can pass for a hub. The others are called and call.
+    uses = [ExtendedKeyUsageOID.CLIENT_AUTH]
+    if issued.role != "client":
+        uses = [ExtendedKeyUsageOID.SERVER_AUTH, *uses]
     return (
         new_certificate(
             subject,
@@ -144,7 +144,7 @@ def signed_certificate(
         )
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(usage(authority=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage(both), critical=False)
+        .add_extension(x509.ExtendedKeyUsage(uses), critical=False)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .sign(ca_key, hashes.SHA256())
     )

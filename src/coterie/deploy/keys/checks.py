@@ -36,7 +36,7 @@ def check_name(what: str, name: str) -> None:
 
 def checked_host(host: str) -> str:
     lowered = host.lower()
-    if _is_ip(lowered):
+    if is_ip(lowered):
         raise InvalidInput(f"host is {host!r}, which is an IP address: give it as --ip.")
     if len(lowered) > 253 or not all(_LABEL.fullmatch(label) for label in lowered.split(".")):
         raise InvalidInput(f"host is {host!r}, but must be a DNS name such as hub.example.org.")
@@ -44,14 +44,14 @@ def checked_host(host: str) -> str:
 
 
 def checked_ip(ip: str) -> str:
-    if not _is_ip(ip):
+    if not is_ip(ip):
         raise InvalidInput(
             f"ip is {ip!r}, but must be an IPv4 or IPv6 address; a DNS name is given as --host."
         )
     return str(ipaddress.ip_address(ip))
 
 
-def _is_ip(text: str) -> bool:
+def is_ip(text: str) -> bool:
     try:
         ipaddress.ip_address(text)
     except ValueError:

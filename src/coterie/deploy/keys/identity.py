@@ -10,9 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from coterie.core.errors import InvalidInput
+from coterie.deploy.keys.books import SOON
 from coterie.deploy.keys.certificates import node_name_of, reason_of
 from coterie.deploy.keys.checks import attribute, check_dates, is_issued_by, whole_seconds
-from coterie.deploy.keys.files import load_ca, load_certificate, load_key, openssh_text, read_bytes
+from coterie.deploy.keys.files import (
+    load_ca,
+    load_certificate,
+    load_key,
+    openssh_text,
+    read_bytes,
+    writable,
+    write_bytes,
+)
 from coterie.deploy.keys.library import UnsupportedAlgorithm, x509
 
 NODE_FILES = ("node.pem", "node.key", "ca.pem", "crl.pem", "flower.key", "flower.pub")
@@ -27,6 +36,7 @@ class NodeIdentity:
     role: str
     serial: int
     expires: datetime
+    ca_expires: datetime
 
     @property
     def certificate(self) -> Path:
@@ -51,6 +61,23 @@ class NodeIdentity:
     @property
     def flower_public_key(self) -> Path:
         return self.folder / "flower.pub"
+
+    def warning(self, now: datetime | None = None) -> str:
+        """A sentence when the certificate, or the CA's, ends within 30 days; else nothing."""
+        now = whole_seconds(now)
+        for whose, end, remedy in (
+            (
+                f"the certificate of {self.name!r}",
+                self.expires,
+                f"ask its operator for a new one (coterie keys issue FOLDER {self.name} --renew)",
+            ),
+            ("the federation's CA", self.ca_expires, "its operator has to make new keys for all"),
+        ):
+            if end - now < SOON:
+                left = max(0, (end - now).days)
+                when = f"in {left} days" if left > 1 else "tomorrow" if left else "today"
+                return f"{whose} ends {when} ({end:%Y-%m-%d %H:%M} UTC): {remedy}."
+        return ""
 
     def revocations(self, warn: Callable[[str], None] | None = None) -> Revocations:
         return Revocations(self.ca, self.crl, warn)
@@ -100,7 +127,22 @@ class NodeIdentity:
                 " operator for another identity."
             )
         role = attribute(certificate.subject, x509.NameOID.ORGANIZATIONAL_UNIT_NAME)
-        return cls(folder, name, role, certificate.serial_number, certificate.not_valid_after_utc)
+        ends = certificate.not_valid_after_utc, ca.not_valid_after_utc
+        return cls(folder, name, role, certificate.serial_number, *ends)
+
+
+def newer_list(given: bytes, there: Path) -> bytes:
+    """Of two revocation lists the one with the larger number; `there` need not be there."""
+    try:
+        here = there.read_bytes()
+        return here if _number(here) > _number(given) else given
+    except (OSError, ValueError, x509.ExtensionNotFound):
+        return given
+
+
+def _number(data: bytes) -> int:
+    crl = x509.load_pem_x509_crl(data)
+    return crl.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number
 
 
 class Revocations:
@@ -120,6 +162,7 @@ class Revocations:
         )
         self._stamp: tuple[int, ...] | None = None
         self._number, self._serials, self._names = -1, frozenset[int](), frozenset[str]()
+        self._superseded = frozenset[int]()
         stamp, data = self._open()
         self._take(data)
         self._stamp = stamp
@@ -128,6 +171,28 @@ class Revocations:
         """The serial numbers that are refused."""
         self._refresh()
         return self._serials
+
+    def superseded(self) -> frozenset[int]:
+        """Those of them that were replaced by renewed ones, and for no other reason."""
+        self._refresh()
+        return self._superseded
+
+    def newest(self) -> tuple[int, bytes]:
+        """The number of the list in use, and the list."""
+        self._refresh()
+        return self._number, self._data
+
+    def offer(self, data: bytes) -> bool:
+        """Take a list that somebody passes on, and put it in the file's place, if the CA has signed
+        it and it is newer; True when it was taken. Raises InvalidInput when it is no such list.
+        """
+        before = self.newest()[0]
+        self._take(data)
+        if self._number == before:
+            return False
+        with writable(self._path.parent):
+            write_bytes(self._path, data)
+        return True
 
     def revoked_names(self) -> frozenset[str]:
         """The names that are refused.
@@ -195,10 +260,10 @@ class Revocations:
             raise InvalidInput(
                 f"{self._path} is list number {number}, older than number {self._number}."
             )
-        self._number = number
+        self._number, self._data = number, data
         self._serials = frozenset(serial for serial, _, _ in entries)
+        replaced = x509.ReasonFlags.superseded
+        self._superseded = frozenset(serial for serial, why, _ in entries if why is replaced)
         self._names = frozenset(
-            name
-            for _, reason, name in entries
-            if name and reason is not x509.ReasonFlags.superseded
+            name for _, reason, name in entries if name and reason is not replaced
         )

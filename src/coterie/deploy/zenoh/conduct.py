@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from coterie.core.errors import InvalidInput
@@ -16,17 +17,26 @@ from coterie.deploy.log import Log, Say
 from coterie.deploy.plan import Plan
 from coterie.deploy.zenoh.gate import enrol, read_hub
 from coterie.deploy.zenoh.net import Net
-from coterie.deploy.zenoh.peer import Passport
+from coterie.deploy.zenoh.passport import Passport
 from coterie.deploy.zenoh.spokes import HUB, Enrolled, Spoke, Unreachable
 from coterie.deploy.zenoh.star import LATER, Asking, Show
 
-TAKEN = ("plans", "locks")
+TAKEN = ("plans", "locks", "kit")
 """Folders of a hub that are no plans."""
 
 
 @contextmanager
 def connected(net: Net, say: Say, patience: float = float("inf")) -> Iterator[Net]:
-    """A session with the hub's gate, as soon as that lets it in.
+    """A session with the hub's gate. Raises Unreachable after so many seconds."""
+    enter(net, say, patience)
+    try:
+        yield net
+    finally:
+        net.__exit__()
+
+
+def enter(net: Net, say: Say, patience: float = float("inf")) -> None:
+    """Open a session with the hub's gate, as soon as that lets it in.
 
     Raises Unreachable after so many seconds.
     """
@@ -44,10 +54,6 @@ def connected(net: Net, say: Say, patience: float = float("inf")) -> Iterator[Ne
             if now - told > LATER:
                 told = now
                 say(f"{_why(place)}; trying again.")
-    try:
-        yield net
-    finally:
-        net.__exit__()
 
 
 def _why(place: str) -> str:
@@ -95,5 +101,6 @@ def run(
         spoke = Spoke(plan.name, HUB, facts["place"], plan.clients, identity)
         passport = Passport.shown(identity, log.say)
         with connected(Net(spoke, largest), log.say, plan.rules.give_up) as net:
-            Asking(hub, net, passport, say=log.say, show=show).run()
+            again = partial(enter, say=log.say, patience=plan.rules.give_up)
+            Asking(hub, net, passport, say=log.say, show=show, enter=again).run()
     return folder / plan.name

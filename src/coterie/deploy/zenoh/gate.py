@@ -17,9 +17,12 @@ from typing import Any
 from coterie.core.errors import InvalidInput
 from coterie.core.files import locked, make_folder, write_json
 from coterie.core.hosts import is_here
+from coterie.deploy.board import Board, shown
 from coterie.deploy.keys.hub import hub_identity
+from coterie.deploy.kit import hub_keys
+from coterie.deploy.statuses import note_certificate, statuses
 from coterie.deploy.zenoh.net import opened
-from coterie.deploy.zenoh.peer import Passport
+from coterie.deploy.zenoh.passport import Passport
 from coterie.deploy.zenoh.sight import LOOK_AGAIN
 from coterie.deploy.zenoh.spokes import Enrolled, endpoint, gate
 
@@ -81,9 +84,12 @@ class Gate:
 
     def look(self) -> None:
         """Open anew if anything has changed since."""
-        now = self.plans()
-        if now == self._admitted:
+        now, fresh = self.plans(), self.passport.renewed()
+        if now == self._admitted and fresh is None:
             return
+        if fresh is not None:
+            self.passport, self.identity = fresh, fresh.identity
+            note_certificate(self.folder, self.identity)
         self.close()
         self.session = opened(gate(self.identity, self.listen, now), self._unopened)
         before, self._admitted = self._admitted, now
@@ -94,6 +100,9 @@ class Gate:
     def _unopened(self, reason: str) -> InvalidInput:
         place = self.listen.removeprefix("tls/")
         return InvalidInput(f"nobody can listen on {place}: {reason}.")
+
+    def listens(self) -> bool:
+        return self.session is not None
 
     def close(self) -> None:
         if self.session is not None:
@@ -107,6 +116,7 @@ class Gate:
             self.look()
             facts = {"keys": str(self.identity.folder), "place": self.place}
             write_json(self.folder / "hub.json", facts)
+            note_certificate(self.folder, self.identity)
             self.say(f"the hub is up at {self.listen.removeprefix('tls/')}.")
             while True:
                 time.sleep(LOOK)
@@ -118,11 +128,16 @@ class Gate:
             self.close()
 
 
-def up(keys: Path, folder: Path, host: str, port: int, *, say: Say = print) -> None:
-    """Bring a hub up and keep it up until Ctrl-C or SIGTERM."""
-    gate = Gate(keys, folder, host, port, say)
+def up(
+    keys: Path, folder: Path, host: str, port: int, *, say: Say = print, metrics: int | None = None
+) -> None:
+    """Bring a hub up and keep it up until Ctrl-C or SIGTERM; `metrics` is a port (board.py)."""
+    gate = Gate(hub_keys(keys, folder, say), folder, host, port, say)
     if is_here(host):
         say(f"it listens on {host}, which only this machine can reach; --host says where else.")
     make_folder(folder / "locks" / "gate", force=True)
     with locked(folder / "locks" / "gate"), contextlib.suppress(KeyboardInterrupt):
-        gate.stay()
+        board = Board("hub", gate.identity.name, gate.identity.expires, gate.listens)
+        board.statuses = lambda: statuses(folder)
+        with shown(board, metrics):
+            gate.stay()

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from coterie.core.errors import InvalidInput
 from coterie.core.files import locked
+from coterie.deploy.board import Board, shown
 from coterie.deploy.client import Client
 from coterie.deploy.keys import authority as identities
 from coterie.deploy.messages import Rejected, read_json
 from coterie.deploy.site import Site
 from coterie.deploy.sites import of_one_client
-from coterie.deploy.zenoh.conduct import connected
+from coterie.deploy.zenoh.conduct import connected, enter
 from coterie.deploy.zenoh.net import Asked, Event, Net, Published, Seen
-from coterie.deploy.zenoh.peer import Passport, at_work
+from coterie.deploy.zenoh.passport import Passport
+from coterie.deploy.zenoh.peer import at_work
 from coterie.deploy.zenoh.sight import LOOK_AGAIN
 from coterie.deploy.zenoh.spokes import HUB, Spoke, endpoint
 from coterie.deploy.zenoh.star import OVER, answer
@@ -29,8 +33,10 @@ SELDOM = 600.0
 """Seconds between the times that it is said again."""
 
 
-def join(paths: Sequence[Path], *, say: Say = print) -> None:
-    """Take part until all these plans are over, however long that takes."""
+def join(paths: Sequence[Path], *, say: Say = print, metrics: int | None = None) -> None:
+    """Take part until all these plans are over, however long that takes; `metrics` is a port
+    (board.py).
+    """
     sites = of_one_client(paths)
     first = sites[0]
     endpoint(first.hub, f"{first.path}: hub")
@@ -51,7 +57,10 @@ def join(paths: Sequence[Path], *, say: Say = print) -> None:
             held.enter_context(at_work(site.folder))
         with contextlib.suppress(OSError):  # keys that cannot be written to cannot be locked
             held.enter_context(locked(first.keys))  # one identity, one process
+        board = held.enter_context(shown(Board("client", first.name, identity.expires), metrics))
         seats = [Seat(site, passport, bell, say) for site in sites]
+        board.connected = lambda: all(seat.net.linked() for seat in seats)
+        board.statuses = lambda: [seat.status() for seat in seats]
         for seat in seats:
             held.enter_context(connected(seat.net, say))
             say(f"{seat.title}{first.name} is at the hub {first.hub}.")
@@ -61,6 +70,10 @@ def join(paths: Sequence[Path], *, say: Say = print) -> None:
             bell.clear()
             if time.monotonic() - looked > LOOK_AGAIN:
                 looked = time.monotonic()
+                if (fresh := passport.renewed()) is not None:
+                    passport, board.expires = fresh, fresh.identity.expires
+                    for seat in seats:
+                        seat.renew(fresh)
                 passport.check()
             for seat in seats:
                 seat.attend()
@@ -88,6 +101,11 @@ class Seat:
 
     def say(self, sentence: str) -> None:
         self.tell(self.title + sentence)
+
+    def status(self) -> dict[str, Any]:
+        kept, plan = self.client.kept, self.plan
+        facts = {"round": self.client.rounds, "rounds": plan.exchanges, "finished": kept.finished}
+        return {"name": plan.name, **facts}
 
     @property
     def over(self) -> bool:
@@ -132,8 +150,26 @@ class Seat:
             self.news = time.monotonic()
             self.say_at = self.news + QUIET
         elif isinstance(event, Published):
-            with contextlib.suppress(Rejected):
-                self.told_over = self.told_over or read_json(event.facts) == OVER
+            self.hear(event)
+
+    def hear(self, event: Published) -> None:
+        """That the run is over, or a list of the revoked, which counts if the CA has signed it."""
+        with contextlib.suppress(Rejected):
+            facts = read_json(event.facts)
+            self.told_over = self.told_over or facts == OVER
+            if "crl" in facts:
+                try:
+                    if self.passport.revocations.offer(event.payload):
+                        self.say(f"the list of the revoked is new (number {facts['crl']!r:.12}).")
+                except InvalidInput as error:
+                    self.say(f"a list of the revoked was not taken: {error}")
+
+    def renew(self, passport: Passport) -> None:
+        """Come back with another certificate. What was asked meanwhile is asked again."""
+        assert isinstance(self.net.address, Spoke)
+        self.passport = passport
+        self.net.move(dataclasses.replace(self.net.address, identity=passport.identity))
+        enter(self.net, self.say)
 
     def check_hub(self) -> None:
         """What this client is connected to must be a hub, and not be revoked."""

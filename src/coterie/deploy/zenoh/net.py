@@ -122,7 +122,7 @@ class Net:
         """
         self.flooded = Counter[str]()
         self._waiting = Counter[str]()
-        self._config = address.config(largest)
+        self._largest, self._config = largest, address.config(largest)
         self._questions: queue.SimpleQueue[tuple[str, Any] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
 
@@ -168,9 +168,21 @@ class Net:
                 )
             )
 
+    def move(self, address: Address | Spoke) -> None:
+        """Close the session, so that the next one has this address, which has another certificate.
+
+        Who was asked or asks meanwhile does so again.
+        """
+        self.__exit__()
+        self.address, self._config = address, address.config(self._largest)
+
     def __exit__(self, *_: object) -> None:
         self._questions.put(None)
         self._session.close()
+
+    def linked(self) -> bool:
+        """Whether there is a link to anybody."""
+        return bool(self._session.info.links())
 
     def other_ends(self) -> frozenset[str]:
         """The certificates' names at the other ends of this session's links."""

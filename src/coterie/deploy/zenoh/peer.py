@@ -3,70 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from coterie.core.errors import InvalidInput
 from coterie.core.files import locked
+from coterie.deploy.board import Board, shown
 from coterie.deploy.log import GaveUp
 from coterie.deploy.peer import Peer
 from coterie.deploy.peer_record import KEPT_ROUNDS
 from coterie.deploy.site import Site
+from coterie.deploy.statuses import note_certificate, statuses
 from coterie.deploy.zenoh.address import Address
 from coterie.deploy.zenoh.driver import Driver
 from coterie.deploy.zenoh.net import Net
+from coterie.deploy.zenoh.passport import Passport
 from coterie.deploy.zenoh.roaming import Roamer
 from coterie.deploy.zenoh.sight import listed
 
-if TYPE_CHECKING:
-    from coterie.deploy.keys.identity import NodeIdentity
-
 __all__ = ["Driver", "GaveUp", "Passport", "address_of", "at_work", "run_peer"]
-
-
-@dataclasses.dataclass(frozen=True)
-class Passport:
-    """A site's identity, if it has keys, and who is revoked."""
-
-    identity: Any
-    revocations: Any
-
-    @classmethod
-    def of(cls, site: Site, say: Callable[[str], None]) -> Passport:
-        if site.keys is None:
-            say("no keys are given: plain TCP, without certificates, on this machine only.")
-            return cls(None, None)
-        from coterie.deploy.keys.authority import NodeIdentity
-
-        return cls.shown(NodeIdentity.load(site.keys), say)
-
-    @classmethod
-    def shown(cls, identity: NodeIdentity, say: Callable[[str], None]) -> Passport:
-        return cls(identity, identity.revocations(say))
-
-    def refused(self) -> frozenset[str]:
-        """The names that are revoked, by a list that is read again when it changes."""
-        return frozenset() if self.revocations is None else self.revocations.revoked_names()
-
-    def check(self) -> None:
-        """Raises InvalidInput when this site's own certificate is of no use any more."""
-        if self.identity is None:
-            return
-        if datetime.now(UTC) >= self.identity.expires:
-            raise InvalidInput(
-                f"the certificate of {self.identity.name!r} expired on"
-                f" {self.identity.expires:%Y-%m-%d %H:%M} UTC; this participant stops: put a new"
-                " one in its place and start again."
-            )
-        if self.revocations.refuses(self.identity.serial) or self.revocations.refuses(
-            self.identity.name
-        ):
-            raise InvalidInput(
-                f"the certificate of {self.identity.name!r} is revoked; this participant stops."
-            )
 
 
 @contextlib.contextmanager
@@ -120,18 +75,38 @@ def open_to_all(site: Site, passport: Passport) -> Address:
     return Address(plan.name, site.name, site.listen, others, passport.identity, discovers=True)
 
 
-def run_seeking_peer(site: Site, say: Callable[[str], None]) -> Peer:
+def keeping(
+    site: Site, passport: Passport, net: Net, place: Callable[[Site, Passport], Address]
+) -> Callable[[], None]:
+    """What a peer does every few seconds for its certificate: a new one means a new session."""
+    held = [passport]
+
+    def check() -> None:
+        if (fresh := held[0].renewed()) is not None:
+            held[0] = fresh
+            net.move(place(site, fresh))
+            net.__enter__()
+            note_certificate(site.folder, fresh.identity)
+        held[0].check()
+
+    return check
+
+
+def run_seeking_peer(site: Site, say: Callable[[str], None], board: Board) -> Peer:
     """A peer that finds its neighbours itself, from its config to its models."""
     with at_work(site.folder):
         passport = Passport.of(site, say)
+        board.expires = None if passport.identity is None else passport.identity.expires
+        note_certificate(site.folder, passport.identity)
         address, worker, plan = open_to_all(site, passport), site.worker(), site.plan
         most = worker.largest_up * (KEPT_ROUNDS + plan.rules.staleness + 1)
         with Net(address, most) as net:
+            board.connected = net.linked
             roamer = Roamer(
                 *(plan, site.number, worker, site.folder, net),
                 say=say,
                 refused=passport.refused,
-                check_self=passport.check,
+                check_self=keeping(site, passport, net, open_to_all),
             )
             peer = roamer.run()
             say(f"this process sent its neighbours {roamer.carried} bytes.")
@@ -139,12 +114,19 @@ def run_seeking_peer(site: Site, say: Callable[[str], None]) -> Peer:
         return peer
 
 
-def run_peer(site: Site, say: Callable[[str], None]) -> Peer:
-    """A peer from its config to its models."""
-    if site.plan.rule is not None:
-        return run_seeking_peer(site, say)
+def run_peer(site: Site, say: Callable[[str], None], metrics: int | None = None) -> Peer:
+    """A peer from its config to its models; `metrics` is a port (board.py)."""
+    with shown(Board("peer", site.name), metrics) as board:
+        board.statuses = lambda: statuses(site.folder)
+        return (run_given_peer if site.plan.rule is None else run_seeking_peer)(site, say, board)
+
+
+def run_given_peer(site: Site, say: Callable[[str], None], board: Board) -> Peer:
+    """A peer whose neighbours are in its config."""
     with at_work(site.folder):
         passport = Passport.of(site, say)
+        board.expires = None if passport.identity is None else passport.identity.expires
+        note_certificate(site.folder, passport.identity)
         address = address_of(site, passport)
         peer = Peer(
             site.plan,
@@ -156,8 +138,10 @@ def run_peer(site: Site, say: Callable[[str], None]) -> Peer:
             say=say,
         )
         with Net(address, peer.largest * (peer.remembered + 1)) as net:
+            board.connected = net.linked
             say(f"round {peer.t} of {peer.plan.exchanges}, with {listed(address.neighbours)}.")
-            driver = Driver(peer, net, say=say, refused=passport.refused, check_self=passport.check)
+            check = keeping(site, passport, net, address_of)
+            driver = Driver(peer, net, say=say, refused=passport.refused, check_self=check)
             driver.run()
             say(f"this process sent its neighbours {driver.carried.total()} bytes.")
         say(

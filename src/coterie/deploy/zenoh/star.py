@@ -5,6 +5,7 @@ A hub is vertex 0 of a star, as the papers say.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import time
 from collections.abc import Callable, Collection
@@ -16,8 +17,9 @@ from coterie.deploy.hub import FILE, Hub
 from coterie.deploy.log import GaveUp
 from coterie.deploy.messages import Refusal, Rejected, Reply, Request
 from coterie.deploy.zenoh.net import Answered, Asked, Net, Seen, packed, unpacked
-from coterie.deploy.zenoh.peer import Passport
+from coterie.deploy.zenoh.passport import Passport
 from coterie.deploy.zenoh.sight import ASK_AGAIN, LOOK_AGAIN
+from coterie.deploy.zenoh.spokes import Spoke
 
 FRAMES = 1 << 12
 """The most frames that a message may have: a client that was away gets the broadcasts that it
@@ -44,6 +46,7 @@ class Asking:
         *,
         say: Callable[[str], None],
         show: Show = lambda hub, waiting: None,
+        enter: Callable[[Net], object] = Net.__enter__,
     ) -> None:
         self.hub, self.net, self.passport, self.say, self.show = hub, net, passport, say, show
         assert not isinstance(hub.plan.clients, int)
@@ -56,7 +59,9 @@ class Asking:
         self.pause = dict.fromkeys(range(len(self.names)), ASK_AGAIN[0])
         self.refused: frozenset[str] = frozenset()
         self.looked = self.reported = float("-inf")
-        self.connected = True
+        self.connected, self.enter = True, enter
+        self.has_list: dict[str, int] = {}
+        """Who has been sent the list of the revoked, and its number."""
 
     # -- a run -------------------------------------------------------------------------------------
 
@@ -130,7 +135,9 @@ class Asking:
         if not always and now - self.looked < LOOK_AGAIN:
             return
         self.looked = now
+        self.renew()
         self.passport.check()
+        self.pass_on()
         refused = self.passport.refused() & set(self.names)
         for name in sorted(refused - self.refused):
             self.say(f"{self.hub.title}: {name} is revoked: it is not asked and does not count.")
@@ -142,6 +149,32 @@ class Asking:
                 if connected
                 else "the gate is gone: is `coterie hub up` running? Waiting for it."
             )
+
+    def renew(self) -> None:
+        """Take up a certificate that was put in the place of this one: a new session, in which
+        everybody is asked again.
+        """
+        if (fresh := self.passport.renewed()) is None:
+            return
+        assert isinstance(self.net.address, Spoke)
+        self.passport = fresh
+        self.net.move(dataclasses.replace(self.net.address, identity=fresh.identity))
+        self.enter(self.net)
+        self.asking.clear()
+        self.alive.clear()
+        self.has_list.clear()
+
+    def pass_on(self) -> None:
+        """Give the list of the revoked to those that are there and have not got it yet; they look
+        whether the CA has signed it.
+        """
+        if (found := self.passport.newest()) is None:
+            return
+        number, data = found
+        for name in sorted(self.alive):
+            if self.has_list.get(name) != number:
+                self.has_list[name] = number
+                self.net.send(name, {"crl": number}, data)
 
     # -- questions and answers ---------------------------------------------------------------------
 
@@ -175,6 +208,7 @@ class Asking:
     def see(self, event: Seen) -> None:
         if (event.name in self.alive) != event.alive:
             self.say(f"{event.name} is {'there' if event.alive else 'gone'}.")
+            self.has_list.pop(event.name, None)
         (self.alive.add if event.alive else self.alive.discard)(event.name)
         self.ask_at[self.names.index(event.name)] = 0.0
         self.asking.pop(self.names.index(event.name), None)  # on a link that is no more

@@ -1,0 +1,222 @@
+"""Join kits: all that a machine needs to take part, in one file.
+
+The operator writes them (`coterie keys kit`), with keys/nodes at hand and without giving away the
+CA's key; a site runs `coterie client join ward-a.zip data.csv`, the hub `coterie hub up --keys
+hub.zip`. A kit holds the node's keys, the CA's certificate, the list of the revoked, the plan and
+the hub's address. It is as secret as the private key in it.
+
+What comes out of a kit has names and sizes that are known in advance: anything else in the file is
+refused before a byte of it is written.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import tempfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+import tomli_w
+
+from coterie.core.errors import InvalidInput
+from coterie.core.files import write_text
+from coterie.deploy.plan import Plan
+from coterie.deploy.zenoh.spokes import endpoint
+
+FORMAT = 1
+KEYS = ("node.pem", "node.key", "ca.pem", "crl.pem", "flower.key", "flower.pub")
+NEEDED = ("kit.json", "plan.toml", *KEYS[:4])
+LARGEST = {"crl.pem": 8 << 20, "plan.toml": 1 << 20}
+SMALL = 1 << 16
+"""Bytes that any other file in a kit may have."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Kit:
+    """A kit, read and checked."""
+
+    name: str
+    role: str
+    hub: str
+    """host:port of the hub's gate."""
+    files: dict[str, bytes]
+
+    def unpack(self, folder: Path) -> Path:
+        """Write folder/keys and folder/plan.toml, for their owner alone; gives folder/keys.
+
+        The keys there are replaced at once, so a kit with renewed keys may be unpacked over an old
+        one; the list of the revoked is not, if that which is there is newer.
+        """
+        from coterie.deploy.keys.files import fill_folder, writable
+        from coterie.deploy.keys.identity import newer_list
+
+        keys, files = folder / "keys", {name: self.files[name] for name in KEYS if self.has(name)}
+        with writable(folder):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            files["crl.pem"] = newer_list(files["crl.pem"], keys / "crl.pem")
+            there = {n: (keys / n).read_bytes() for n in files if (keys / n).is_file()}
+            if there != files:  # a process may be using those that are there
+                fill_folder(keys, {name: (data, 0o600) for name, data in files.items()})
+        write_text(folder / "plan.toml", self.files["plan.toml"].decode())
+        return keys
+
+    def has(self, name: str) -> bool:
+        return name in self.files
+
+
+def is_kit(path: Path) -> bool:
+    """Whether this is meant to be a kit."""
+    return path.suffix == ".zip"
+
+
+def pack(path: Path, node: Path, plan: Path, hub: str) -> None:
+    """Write a kit with a node's folder, as `coterie keys issue` made it. Only its owner may read
+    it.
+    """
+    from coterie.deploy.keys.identity import NodeIdentity
+
+    who = NodeIdentity.load(node)
+    facts = {"format": FORMAT, "name": who.name, "role": who.role, "hub": hub}
+    files = {name: (node / name).read_bytes() for name in KEYS if (node / name).is_file()}
+    files |= {"kit.json": (json.dumps(facts) + "\n").encode(), "plan.toml": plan.read_bytes()}
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # 0600
+        try:
+            with os.fdopen(handle, "wb") as f:
+                _write(f, files)
+                f.flush()
+                os.fsync(f.fileno())
+            Path(temporary).replace(path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be written: {error.strerror or error}.") from None
+
+
+def _write(f: IO[bytes], files: dict[str, bytes]) -> None:
+    with zipfile.ZipFile(f, "w", zipfile.ZIP_DEFLATED) as out:
+        for name, data in files.items():
+            entry = zipfile.ZipInfo(name)
+            entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o600 << 16
+            out.writestr(entry, data)
+
+
+def read(path: Path) -> Kit:
+    """Raises InvalidInput on anything that `pack` cannot have written."""
+    try:
+        with zipfile.ZipFile(path) as kit:
+            files = _files(path, kit)
+    except InvalidInput:
+        raise
+    except OSError as error:
+        raise InvalidInput(
+            f"the kit {str(path)!r} cannot be read: {error.strerror or error}."
+        ) from None
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, EOFError):
+        raise _no_kit(path, "it is no zip file, or a damaged one") from None
+    if missing := [name for name in NEEDED if name not in files]:
+        raise _no_kit(path, f"it has no {', '.join(missing)}")
+    try:
+        facts = json.loads(files["kit.json"])
+        given = facts["format"]
+        kit_ = Kit(str(facts["name"]), str(facts["role"]), str(facts["hub"]), files)
+        files["plan.toml"].decode()
+    except (ValueError, KeyError, TypeError):
+        raise _no_kit(path, "its kit.json or plan.toml is damaged") from None
+    if given != FORMAT:
+        raise _no_kit(path, f"it is of the format {given!r}, and this version reads {FORMAT}")
+    endpoint(kit_.hub, f"the hub in {str(path)!r}")
+    return kit_
+
+
+def _files(path: Path, kit: zipfile.ZipFile) -> dict[str, bytes]:
+    files: dict[str, bytes] = {}
+    allowed = {*NEEDED, *KEYS}
+    for entry in kit.infolist():
+        if entry.filename not in allowed or entry.filename in files:
+            raise _no_kit(path, f"it holds {entry.filename[:80]!r}, which belongs in no kit")
+        most = LARGEST.get(entry.filename, SMALL)
+        with kit.open(entry) as f:
+            data = f.read(most + 1)  # whatever size the entry claims to have
+        if len(data) > most:
+            raise _no_kit(path, f"its {entry.filename} is larger than {most} bytes")
+        files[entry.filename] = data
+    return files
+
+
+def _no_kit(path: Path, why: str) -> InvalidInput:
+    return InvalidInput(
+        f"{str(path)!r} is not a kit that `coterie keys kit` wrote: {why}; ask the federation's"
+        " operator for it again."
+    )
+
+
+def open_to_others(path: Path) -> str:
+    """A sentence if others may read a kit, which holds a private key; else nothing."""
+    mode = path.stat().st_mode & 0o777
+    if not mode & 0o077:
+        return ""
+    return (
+        f"{path} holds a private key, and other users of this machine may read it (mode"
+        f" {mode:04o}): chmod 600 {path}, or delete it, since it is unpacked."
+    )
+
+
+def site_file(
+    path: Path,
+    data: Path,
+    folder: Path | None = None,
+    *,
+    share_scores: bool = False,
+    say: Callable[[str], None],
+) -> Path:
+    """Unpack a client's kit; gives the site file that `coterie client join` wants.
+
+    Done again, as `client join` with a kit does, it changes nothing but what has changed.
+    """
+    kit = read(path)
+    if kit.role == "hub":
+        raise InvalidInput(f"{str(path)!r} is the kit of a hub: coterie hub up --keys {path}")
+    if not data.exists():
+        raise InvalidInput(f"the data {str(data)!r} is not there.")
+    if warning := open_to_others(path):
+        say(warning)
+    with tempfile.TemporaryDirectory() as place:
+        (Path(place) / "plan.toml").write_bytes(kit.files["plan.toml"])
+        plan = Plan.from_file(Path(place) / "plan.toml")
+    made_in = folder or Path(f"{kit.name}-{plan.name}")
+    kit.unpack(made_in)
+    site = {
+        "plan": "plan.toml",
+        "name": kit.name,
+        "folder": "state",
+        "keys": "keys",
+        "hub": kit.hub,
+        "share_scores": share_scores,
+        "data": {"path": str(data.absolute())},
+    }
+    words = (
+        "# Written by `coterie client join` with a kit, each time anew: to change it, copy it.\n"
+    )
+    write_text(made_in / "site.toml", words + tomli_w.dumps(site))
+    return made_in / "site.toml"
+
+
+def hub_keys(keys: Path, folder: Path, say: Callable[[str], None]) -> Path:
+    """The folder of a hub's keys: `keys` itself, or what is in a kit."""
+    if not is_kit(keys):
+        return keys
+    kit = read(keys)
+    if kit.role != "hub":
+        raise InvalidInput(
+            f"{str(keys)!r} is the kit of the {kit.role} {kit.name!r}, but a hub needs its own."
+        )
+    if warning := open_to_others(keys):
+        say(warning)
+    return kit.unpack(folder / "kit")
