@@ -102,12 +102,36 @@ def run(
     )
 
 
+@hub_app.command("go-back")
+def go_back(
+    plan: Annotated[Path, typer.Argument(help="The plan that all participants have.")],
+    folder: HubFolder,
+) -> None:
+    """After an older copy of the hub's folder was put back: let the run go on from there.
+
+    Clients that have done more rounds keep their models; the result is no longer the exact one.
+
+    Example: coterie hub go-back plan.toml --folder hub
+    """
+    from coterie.deploy import set_back
+
+    set_back.go_back(plan, folder, say=_print)
+
+
 @client_app.command()
 def join(
     sites: Annotated[
         list[Path],
         typer.Argument(help="The client's config; several for several plans at the same hub."),
     ],
+    newcomer: Annotated[
+        bool,
+        typer.Option(
+            "--newcomer",
+            help="Go on although this client's folder was lost or set back, with what there is;"
+            " the result is no longer the exact one.",
+        ),
+    ] = False,
 ) -> None:
     """Take part in a federation, until its plans are over: wait for the hub, train here, answer.
 
@@ -119,7 +143,7 @@ def join(
 
     signal.signal(signal.SIGTERM, stopped)
     try:
-        zenoh_join.join(sites, say=_say)
+        zenoh_join.join(sites, newcomer=newcomer, say=_say)
     except KeyboardInterrupt:
         _say("stopped; the same command goes on where it was.")
 

@@ -174,8 +174,8 @@ class Hub:
         return self.request(k, "work", k in self.cohort)
 
     def request(self, k: int, kind: str, send: bool) -> Request:
-        seen = self.clients[k].seen
-        basic = Request(self.plan.fingerprint, kind, self.t, send, seen=seen)
+        known = {"seen": self.clients[k].seen, "worked": self.clients[k].worked}
+        basic = Request(self.plan.fingerprint, kind, self.t, send, again=self.kept.again, **known)
         with self.setup.precision():
             return self.round.request(self.kept, k, basic)
 
@@ -219,6 +219,7 @@ class Hub:
             dataclasses.replace(
                 record,
                 last_broadcast=self.t,
+                worked=record.worked if self.finding or self.done else self.t,
                 pull=None,
                 lost=record.lost and not self.setup.star,  # on a graph until the next pull is whole
                 samples=reply.samples,
@@ -313,6 +314,11 @@ class Hub:
             down = np.array([self.billed[k] for k in who])
             bill.add(self.plan.at(self.t), np.array(who), 0, down, 0)
         self._save(dataclasses.replace(self.kept, ledger=bill, finished=True))
+
+    def set_back(self) -> None:
+        """Its operator says that the run goes on from here, also for clients that are ahead."""
+        again = max(self.kept.again + 1, int(time.time()))
+        self._save(dataclasses.replace(self.kept, again=again, finished=False))
 
     # -- folder ------------------------------------------------------------------------------------
 

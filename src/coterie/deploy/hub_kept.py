@@ -42,6 +42,8 @@ class ClientRecord:
     pull: Pull | None = None
     seen: int = -1
     """The round of the last message that was accepted."""
+    worked: int = -1
+    """The last round of its work that was accepted, with a message or without."""
     last_broadcast: int = -1
     """Star over public copies: the round of the last broadcast that the client confirmed."""
     lost: bool = False
@@ -64,6 +66,8 @@ class HubKept:
     finished: bool = False
     kin: KinKept | None = None
     """Where the graph is learnt."""
+    again: int = 0
+    """When the run was last set back to an older copy (seconds since the epoch)."""
 
     def with_client(self, k: int, record: ClientRecord) -> HubKept:
         clients = [*self.clients[:k], record, *self.clients[k + 1 :]]

@@ -2,12 +2,14 @@
 
 The file is written and read by walking the dataclass. What a field is declared as says how it is
 kept: `PyTree`, or a named tuple, as arrays; `bytes` and bills as bytes; dataclasses, tables and
-lists part by part; all else as JSON. A field that is `passing` is not kept.
+lists part by part; all else as JSON. A field that is `passing` is not kept. A checksum over all of
+it is in the file: one that was changed on the disk, by whatever, is refused.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import types
 from functools import cache
@@ -24,8 +26,10 @@ from coterie.core.errors import InvalidInput
 from coterie.core.files import writing
 from coterie.core.ledger import Ledger
 
-FORMAT = 4
-"""Counted up when the file changes, also when a kept field gets another name."""
+FORMAT = 5
+"""Counted up when the file changes, also when a kept field gets another name. Files of the format
+before are read: what they lack is as in a new file, and they have no checksum.
+"""
 
 K = TypeVar("K")
 _PASSING = {"passing": True}
@@ -42,25 +46,36 @@ def save(path: Path, kept: Any, whose: dict[str, Any]) -> None:
     """
     arrays: dict[str, Any] = {}
     values = _packed(type(kept), kept, "", arrays)
+    plain = {k: np.asarray(v, order="C") for k, v in arrays.items()}
     facts = {
         "format": str(FORMAT),
         "kept": json.dumps(values, sort_keys=True),
         "whose": json.dumps(whose, sort_keys=True),
     }
+    facts["sum"] = _checksum(plain, facts)
     with writing(path) as temporary:
         try:
-            save_file(
-                {k: np.asarray(v, order="C") for k, v in arrays.items()}, temporary, metadata=facts
-            )
+            save_file(plain, temporary, metadata=facts)
         except SafetensorError as error:
             raise OSError(str(error)) from None
 
 
+def _checksum(arrays: dict[str, Any], facts: dict[str, str]) -> str:
+    """Of the arrays and of what is written beside them."""
+    found = hashlib.sha256()
+    for key in ("format", "kept", "whose"):
+        found.update(f"{key} {len(facts[key])} {facts[key]}".encode())
+    for key, array in sorted(arrays.items()):
+        found.update(f"{key} {array.dtype} {array.shape}".encode())
+        found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    return found.hexdigest()
+
+
 def load(path: Path, like: K, whose: dict[str, Any]) -> K:
     """Read back; `like` gives the structure and shapes of the arrays."""
-    arrays, values = _opened(path, whose)
+    arrays, values, former = _opened(path, whose)
     try:
-        found: K = _Reader(path, arrays).value(type(like), values, like, "")
+        found: K = _Reader(path, arrays, former).value(type(like), values, like, "")
     except InvalidInput:
         raise
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -73,7 +88,8 @@ def peek(path: Path, whose: dict[str, Any]) -> dict[str, Any]:
     return _opened(path, whose)[1]
 
 
-def _opened(path: Path, whose: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _opened(path: Path, whose: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any], bool]:
+    """Arrays, values, and whether they are of the format before."""
     try:
         with safe_open(path, "np") as f:
             names = f.keys()
@@ -81,12 +97,15 @@ def _opened(path: Path, whose: dict[str, Any]) -> tuple[dict[str, Any], dict[str
             facts = f.metadata() or {}
     except (OSError, SafetensorError) as error:
         raise _damaged(path, error) from None
-    if facts.keys() & {"facts", "kept"} and facts.get("format") != str(FORMAT):
+    former = facts.get("format") == str(FORMAT - 1) and "sum" not in facts
+    if facts.keys() & {"facts", "kept"} and facts.get("format") != str(FORMAT) and not former:
         raise InvalidInput(
             f"{str(path)!r} was written by another version of coterie, which this one cannot go"
             " on from; finish the run with that version, or choose another folder."
         )
     try:
+        if not former and facts["sum"] != _checksum(arrays, facts):
+            raise ValueError("its checksum is another one: something has changed it")
         values, owner = json.loads(facts["kept"]), json.loads(facts["whose"])
     except (ValueError, KeyError) as error:
         raise _damaged(path, error) from None
@@ -95,7 +114,7 @@ def _opened(path: Path, whose: dict[str, Any]) -> tuple[dict[str, Any], dict[str
             f"{str(path)!r} belongs to another {' or '.join(whose)}; give this one a folder of its"
             " own."
         )
-    return arrays, values
+    return arrays, values, former
 
 
 def _damaged(path: Path, error: Exception) -> InvalidInput:
@@ -152,8 +171,8 @@ def _packed(kind: Any, value: Any, where: str, arrays: dict[str, Any]) -> Any:
 class _Reader:
     """The inverse of `_packed`."""
 
-    def __init__(self, path: Path, arrays: dict[str, Any]) -> None:
-        self.path, self.arrays = path, arrays
+    def __init__(self, path: Path, arrays: dict[str, Any], former: bool = False) -> None:
+        self.path, self.arrays, self.former = path, arrays, former
 
     def value(self, kind: Any, packed: Any, like: Any, where: str) -> Any:
         kind, origin = _bare(kind), get_origin(_bare(kind))
@@ -170,6 +189,7 @@ class _Reader:
             parts = {
                 name: self.value(part, packed[name], getattr(like, name, None), f"{where}/{name}")
                 for name, part in _fields(kind).items()
+                if name in packed or not self.former
             }
             return kind(**parts)
         if origin is dict:

@@ -24,8 +24,31 @@ class Rejected(CoterieError):
     """
 
 
+class Ahead(Rejected):
+    """A client is asked for a round that it has done already, by a hub that does not know of it:
+    the hub's folder is older than the client's.
+    """
+
+    def __init__(self, asked: int, done: int) -> None:
+        super().__init__(
+            f"the hub asks for round {asked}, but this client has done round {done} already: the"
+            " hub's folder is older than this client's."
+        )
+        self.done = done
+
+
+class Forgot(InvalidInput):
+    """A client has less in its folder than its hub has had from it: the folder was lost, or an
+    older copy of it was put back.
+    """
+
+
 class Refusal(CoterieError):
-    """A client says why it cannot answer."""
+    """A client says why it cannot answer; `done`: because it has done this round already."""
+
+    def __init__(self, sentence: str, done: int | None = None) -> None:
+        super().__init__(sentence)
+        self.done = done
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +70,11 @@ class Request:
     """The only frame is a whole copy, which puts the client in step again."""
     seen: int = -1
     """The round of this client's last message that the hub accepted."""
+    worked: int = -1
+    """The last round of this client's work that the hub has taken."""
+    again: int = 0
+    """When the hub's operator set the run back to an older copy, if ever (seconds since the
+    epoch)."""
     scale: float | None = None
     """Graph: the sum of the weights of the neighbours that pull."""
     frames: tuple[bytes, ...] = ()
@@ -63,6 +91,8 @@ class Reply:
     gradients: int = 0
     lost: bool = False
     """The client has lost track of what it received, and asks for a whole copy."""
+    newcomer: bool = False
+    """The client has lost what it had, and goes on as one who has just joined."""
     scores: dict[str, float] = dataclasses.field(default_factory=dict)
     """How its models do on its own data, if it agrees to tell."""
     frames: tuple[bytes, ...] = ()
@@ -86,7 +116,8 @@ def refusal(error: Exception) -> str:
     which are nobody else's business.
     """
     sentence = re.sub(r"(?:/[^/\s'\":,;]+)+/([^/\s'\":,;]+)", r"…/\1", str(error))
-    return json.dumps({"error": sentence[:500]})
+    done = {"done": error.done} if isinstance(error, Ahead) else {}
+    return json.dumps({"error": sentence[:500], **done})
 
 
 def one_line(text: str) -> str:
@@ -125,6 +156,8 @@ _KINDS = {
         "first": "int",
         "whole": "bool",
         "seen": "int",
+        "worked": "int",
+        "again": "int",
         "scale": "number",
     },
     Reply: {
@@ -133,6 +166,7 @@ _KINDS = {
         "samples": "int",
         "gradients": "int",
         "lost": "bool",
+        "newcomer": "bool",
         "scores": "scores",
     },
 }
@@ -158,8 +192,9 @@ def opened(kind: type[Any], text: str | bytes, frames: tuple[bytes, ...]) -> Any
     cannot answer, and Rejected on anything that `envelope` cannot have written.
     """
     values, expected = read_json(text), _KINDS[kind]
-    if kind is Reply and set(values) == {"error"} and isinstance(values["error"], str):
-        raise Refusal(one_line(values["error"]))
+    if kind is Reply and isinstance(values.get("error"), str) and set(values) <= {"error", "done"}:
+        done = values.get("done")
+        raise Refusal(one_line(values["error"]), done if _is(done, "int") else None)
     if set(values) != set(expected):
         raise Rejected("an envelope lacks fields or has others than it should.")
     for key, value in values.items():
@@ -193,6 +228,8 @@ def refuse(error: Exception) -> Rejected:
 
 
 __all__ = [
+    "Ahead",
+    "Forgot",
     "InvalidInput",
     "Refusal",
     "Rejected",

@@ -12,7 +12,7 @@ from coterie.core.errors import InvalidInput
 from coterie.core.files import locked
 from coterie.deploy.client import Client
 from coterie.deploy.keys import authority as identities
-from coterie.deploy.messages import Rejected, read_json
+from coterie.deploy.messages import Forgot, Rejected, read_json
 from coterie.deploy.site import Site
 from coterie.deploy.sites import of_one_client
 from coterie.deploy.zenoh.conduct import connected
@@ -29,8 +29,11 @@ SELDOM = 600.0
 """Seconds between the times that it is said again."""
 
 
-def join(paths: Sequence[Path], *, say: Say = print) -> None:
-    """Take part until all these plans are over, however long that takes."""
+def join(paths: Sequence[Path], *, newcomer: bool = False, say: Say = print) -> None:
+    """Take part until all these plans are over, however long that takes.
+
+    newcomer: also where this client's folder was lost or set back. Raises Forgot else.
+    """
     sites = of_one_client(paths)
     first = sites[0]
     endpoint(first.hub, f"{first.path}: hub")
@@ -51,7 +54,7 @@ def join(paths: Sequence[Path], *, say: Say = print) -> None:
             held.enter_context(at_work(site.folder))
         with contextlib.suppress(OSError):  # keys that cannot be written to cannot be locked
             held.enter_context(locked(first.keys))  # one identity, one process
-        seats = [Seat(site, passport, bell, say) for site in sites]
+        seats = [Seat(site, passport, bell, say, newcomer=newcomer) for site in sites]
         for seat in seats:
             held.enter_context(connected(seat.net, say))
             say(f"{seat.title}{first.name} is at the hub {first.hub}.")
@@ -64,20 +67,33 @@ def join(paths: Sequence[Path], *, say: Say = print) -> None:
                 passport.check()
             for seat in seats:
                 seat.attend()
+        for forgot in filter(None, (seat.forgot for seat in seats)):
+            raise forgot
     say("done: the models are written.")
 
 
 class Seat:
     """A client's place in one plan."""
 
-    def __init__(self, site: Site, passport: Passport, bell: threading.Event, say: Say) -> None:
+    def __init__(
+        self,
+        site: Site,
+        passport: Passport,
+        bell: threading.Event,
+        say: Say,
+        *,
+        newcomer: bool = False,
+    ) -> None:
         self.plan, self.passport, self.tell = site.plan, passport, say
         self.title = f"{site.plan.name}: "
         self.client = Client(
             *(site.plan, site.number, site.worker(), site.folder),
             share_scores=site.share_scores,
+            newcomer=newcomer,
             say=self.say,
         )
+        self.forgot: Forgot | None = None
+        """Why this client cannot go on."""
         spoke = Spoke(site.plan.name, site.name, site.hub, (HUB,), passport.identity)
         self.net = Net(spoke, 4 * self.client.largest, bell.set)
         self.there = self.told_over = False
@@ -92,8 +108,8 @@ class Seat:
     @property
     def over(self) -> bool:
         """The hub has said so; or it has gone after its last word, and not come back."""
-        if not self.client.kept.finished:
-            return False
+        if not self.client.kept.finished or self.forgot:
+            return self.forgot is not None
         gone = not self.there and time.monotonic() - self.since > self.plan.rules.patience
         return self.told_over or gone
 
@@ -128,7 +144,12 @@ class Seat:
             except InvalidInput:
                 event.answer(None)
                 raise
-            answer(self.client, event, self.say)
+            try:
+                answer(self.client, event, self.say)
+            except Forgot as error:
+                if self.forgot is None:
+                    self.say(f"stopped: {error}")
+                self.forgot = error
             self.news = time.monotonic()
             self.say_at = self.news + QUIET
         elif isinstance(event, Published):
