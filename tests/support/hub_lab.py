@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from coterie import Federation
+from coterie.core.parent import child_of_this
 from coterie.deploy.client import Client
 from coterie.deploy.keys import authority as keys
 from coterie.deploy.plan import Plan, Rules
@@ -111,7 +112,7 @@ class Lab:
         self.names = NAMES[: fed.clients]
         self.port, self.processes = free_port(), dict[str, subprocess.Popen[bytes]]()
         cache = Path(tempfile.gettempdir()) / f"coterie-tests-{getpass.getuser()}-deploy"
-        self.env = {**os.environ, "XDG_CACHE_HOME": str(cache), "JAX_PLATFORMS": "cpu"}
+        self.env = {**child_of_this(), "XDG_CACHE_HOME": str(cache), "JAX_PLATFORMS": "cpu"}
         keys.init(folder / "keys", "lab")
         keys.issue(folder / "keys", "hub", role="hub")
         for plan in plans:

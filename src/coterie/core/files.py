@@ -9,6 +9,9 @@ import json
 import os
 import re
 import shutil
+import socket
+import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -160,14 +163,54 @@ def make_folder(folder: Path, *, force: bool = False) -> None:
         ) from None
 
 
+def own_folder(folder: Path) -> None:
+    """A folder that nobody but this user may look into, made if it is not there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        found = folder.stat()
+        if found.st_uid == os.geteuid() and found.st_mode & 0o077:
+            folder.chmod(0o700)
+    except OSError as error:
+        raise InvalidInput(
+            f"the folder {str(folder)!r} cannot be made: {error.strerror or error}."
+        ) from None
+
+
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Only one process at a time works on a folder; the lock goes with the process."""
-    with (folder / ".lock").open("w") as f:
+    """Only one process at a time works on a folder; the lock goes with the process.
+
+    Who holds it stands in the file, and is told to whoever comes after.
+    """
+    with (folder / ".lock").open("a+") as f:
         try:
             fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
+            f.seek(0)
             raise InvalidInput(
-                f"another process is working on the folder {str(folder)!r}; wait for it or stop it."
+                f"another process is working on the folder {str(folder)!r}{_holder(f.read(1000))}."
             ) from None
+        f.truncate(0)
+        f.write(json.dumps(_this_process()))
+        f.flush()
         yield
+
+
+def _this_process() -> dict[str, Any]:
+    name = Path(sys.argv[0]).name
+    words = ["coterie" if name == "__main__.py" else name, *sys.argv[1:]]
+    since = time.strftime("%Y-%m-%d %H:%M:%S")
+    host = socket.gethostname()
+    return {"pid": os.getpid(), "host": host, "since": since, "command": " ".join(words)[:200]}
+
+
+def _holder(text: str) -> str:
+    """What is known of the process that holds a lock, and how it is ended."""
+    try:
+        found = json.loads(text)
+        pid, since, command = int(found["pid"]), str(found["since"]), str(found["command"])
+        host = str(found["host"])
+    except (ValueError, KeyError, TypeError):
+        return "; wait for it or stop it"
+    there = "" if host == socket.gethostname() else f" on {host}"
+    return f": `{command}`, pid {pid}{there}, since {since}; wait for it, or stop it: `kill {pid}`"

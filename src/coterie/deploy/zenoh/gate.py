@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from coterie.core.errors import InvalidInput
-from coterie.core.files import locked, make_folder, write_json
+from coterie.core.files import locked, make_folder, own_folder, write_json
 from coterie.core.hosts import is_here
 from coterie.deploy.keys.hub import hub_identity
 from coterie.deploy.zenoh.net import opened
@@ -120,9 +120,11 @@ class Gate:
 
 def up(keys: Path, folder: Path, host: str, port: int, *, say: Say = print) -> None:
     """Bring a hub up and keep it up until Ctrl-C or SIGTERM."""
-    gate = Gate(keys, folder, host, port, say)
-    if is_here(host):
-        say(f"it listens on {host}, which only this machine can reach; --host says where else.")
+    own_folder(folder)
     make_folder(folder / "locks" / "gate", force=True)
-    with locked(folder / "locks" / "gate"), contextlib.suppress(KeyboardInterrupt):
-        gate.stay()
+    with locked(folder / "locks" / "gate"):  # before anything of another hub is touched
+        gate = Gate(keys, folder, host, port, say)
+        if is_here(host):
+            say(f"it listens on {host}, which only this machine can reach; --host says where else.")
+        with contextlib.suppress(KeyboardInterrupt):
+            gate.stay()

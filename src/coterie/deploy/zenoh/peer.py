@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from coterie.core.errors import InvalidInput
-from coterie.core.files import locked
+from coterie.core.files import locked, own_folder
 from coterie.deploy.log import GaveUp
 from coterie.deploy.peer import Peer
 from coterie.deploy.peer_record import KEPT_ROUNDS
@@ -72,12 +72,7 @@ class Passport:
 @contextlib.contextmanager
 def at_work(folder: Path) -> Iterator[None]:
     """One process at a time in a participant's folder."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InvalidInput(
-            f"the folder {str(folder)!r} cannot be made: {error.strerror or error}."
-        ) from None
+    own_folder(folder)
     with locked(folder):
         yield
 
