@@ -17,8 +17,9 @@ from coterie.deploy.plan import Plan
 from coterie.deploy.zenoh.gate import enrol, read_hub
 from coterie.deploy.zenoh.net import Net
 from coterie.deploy.zenoh.peer import Passport
+from coterie.deploy.zenoh.sight import LATER
 from coterie.deploy.zenoh.spokes import HUB, Enrolled, Spoke, Unreachable
-from coterie.deploy.zenoh.star import LATER, Asking, Show
+from coterie.deploy.zenoh.star import Asking, Show
 
 TAKEN = ("plans", "locks")
 """Folders of a hub that are no plans."""

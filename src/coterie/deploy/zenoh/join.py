@@ -23,7 +23,7 @@ from coterie.deploy.zenoh.spokes import HUB, Spoke, endpoint
 from coterie.deploy.zenoh.star import OVER, answer
 
 Say = Callable[[str], None]
-QUIET = 15.0
+QUIET = 10.0
 """Seconds without a question until it is said that this client waits, and for what."""
 SELDOM = 600.0
 """Seconds between the times that it is said again."""
@@ -126,12 +126,13 @@ class Seat:
         if (linked := bool(self.net.other_ends())) != self.connected:
             self.connected = linked
             self.say("connected again." if linked else "the hub cannot be reached; waiting for it.")
-        if now >= self.say_at and not self.client.kept.finished:
+        if now >= self.say_at:
             self.say_at = now + SELDOM
             where = (
                 "" if self.there else " (its plan is not being run)" if linked else " (unreachable)"
             )
-            self.say(f"waiting for the hub{where} since {now - self.news:.0f} s.")
+            end = " to end the run" if self.client.kept.finished else ""
+            self.say(f"waiting for the hub{where}{end} since {now - self.news:.0f} s.")
 
     def handle(self, event: Event) -> None:
         if isinstance(event, Seen):

@@ -17,14 +17,12 @@ from coterie.deploy.log import GaveUp
 from coterie.deploy.messages import Forgot, Refusal, Rejected, Reply, Request
 from coterie.deploy.zenoh.net import Answered, Asked, Net, Seen, packed, unpacked
 from coterie.deploy.zenoh.peer import Passport
-from coterie.deploy.zenoh.sight import ASK_AGAIN, LOOK_AGAIN
+from coterie.deploy.zenoh.sight import ASK_AGAIN, LATER, LOOK_AGAIN, SOON
 
 FRAMES = 1 << 12
 """The most frames that a message may have: a client that was away gets the broadcasts that it
 missed.
 """
-SOON, LATER = 5.0, 60.0
-"""Seconds until it is said for whom the hub waits, and between the times that it is said again."""
 REPORT = 10.0
 """Seconds between sentences on how far the run is."""
 OVER = {"over": True}
@@ -92,7 +90,8 @@ class Asking:
             raise GaveUp(
                 f"{what}: no usable answer from {self._told(silent)} for {rules.give_up:g} s, and"
                 " the plan asks for them; the run is saved, and the same command goes on where it"
-                " stopped."
+                " stopped. Without who will never come back it goes on after `coterie keys revoke"
+                f" KEYS {silent[0]}`."
             )
         before, came = (hub.ledger.up, hub.ledger.down), len(hub.replies)
         hub.close()
