@@ -71,7 +71,7 @@ class Hub:
 
     def _round(self) -> HubRound:
         if self.setup.star:
-            return StarRound(self.setup)
+            return StarRound(self.setup, self.say)
         graph = self.plan.coupling
         if self.kin is not None and self.kept.kin is not None:
             graph = self.kin.graph(self.kept.kin)

@@ -67,7 +67,7 @@ def _checksum(arrays: dict[str, Any], facts: dict[str, str]) -> str:
         found.update(f"{key} {len(facts[key])} {facts[key]}".encode())
     for key, array in sorted(arrays.items()):
         found.update(f"{key} {array.dtype} {array.shape}".encode())
-        found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+        found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return found.hexdigest()
 
 

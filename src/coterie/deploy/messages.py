@@ -127,6 +127,10 @@ def one_line(text: str) -> str:
     return " ".join("".join(c if c.isprintable() else " " for c in text[:2000]).split())[:300]
 
 
+_SCORE = re.compile(r"[a-z0-9-]{1,40}/[a-z0-9_-]{1,40}")
+"""What a score is called, such as test/personal: it is shown to people."""
+
+
 def _is(value: Any, kind: str) -> bool:
     if kind == "bool":
         return isinstance(value, bool)
@@ -138,7 +142,7 @@ def _is(value: Any, kind: str) -> bool:
         return (
             isinstance(value, dict)
             and len(value) <= 50
-            and all(_is(k, "str") and _is(v, "float") for k, v in value.items())
+            and all(_SCORE.fullmatch(k) and _is(v, "float") for k, v in value.items())
         )
     if kind == "float":
         return (
@@ -212,8 +216,8 @@ def total(frames: tuple[bytes, ...]) -> int:
 def check_plan(mine: str, theirs: str) -> None:
     if mine != theirs:
         raise Rejected(
-            f"the other side has another plan (fingerprint {theirs[:8]}…, here {mine[:8]}…); all"
-            " must have the same plan file."
+            f"the other side has another plan (fingerprint {one_line(theirs)[:8]}…, here"
+            f" {mine[:8]}…); all must have the same plan file."
         )
 
 
