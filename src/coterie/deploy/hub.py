@@ -174,8 +174,13 @@ class Hub:
         return self.request(k, "work", k in self.cohort)
 
     def request(self, k: int, kind: str, send: bool) -> Request:
-        known = {"seen": self.clients[k].seen, "worked": self.clients[k].worked}
-        basic = Request(self.plan.fingerprint, kind, self.t, send, again=self.kept.again, **known)
+        of, record = self.plan.fingerprint, self.clients[k]
+        basic = Request(
+            *(of, kind, self.t, send),
+            seen=record.seen,
+            worked=record.worked,
+            again=self.kept.again,
+        )
         with self.setup.precision():
             return self.round.request(self.kept, k, basic)
 

@@ -95,7 +95,7 @@ class Seat:
         self.forgot: Forgot | None = None
         """Why this client cannot go on."""
         spoke = Spoke(site.plan.name, site.name, site.hub, (HUB,), passport.identity)
-        self.net = Net(spoke, 4 * self.client.largest, bell.set)
+        self.net = Net(spoke, self.client.worker.largest, bell.set)
         self.there = self.told_over = False
         self.connected = True
         self.news = self.since = time.monotonic()
