@@ -21,6 +21,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -69,7 +70,6 @@ def answer(folder: Path) -> None:
     """The honest clients."""
     with contextlib.ExitStack() as stack:
         clients = [stack.enter_context(net(folder, name)) for name in HONEST]
-        print("ready", flush=True)
         while True:
             for client in clients:
                 if isinstance(event := client.next(0.005), Asked):
@@ -105,7 +105,7 @@ class Hub:
         return self
 
     def start(self, name: str, module: str, *arguments: Any) -> None:
-        piped = subprocess.PIPE if name == "hub" else None
+        piped = subprocess.PIPE if name == "hub" else subprocess.DEVNULL
         self.processes[name] = subprocess.Popen(
             [sys.executable, "-m", module, *map(str, arguments)],
             stdout=piped,
@@ -257,7 +257,7 @@ class Harm(NamedTuple):
     """Seconds until a client was let in that came in the middle of it."""
 
 
-def under(hub: Hub, attack: Callable[[], None]) -> Harm:
+def under(hub: Hub, attack: Callable[[], None], newcomer_after: float) -> Harm:
     before = {name: hub.memory(name) for name in ("gate", "hub")}
     most, over, begun = dict(before), threading.Event(), time.monotonic()
 
@@ -267,7 +267,7 @@ def under(hub: Hub, attack: Callable[[], None]) -> Harm:
                 most[name] = max(most[name], hub.memory(name))
 
     def come() -> None:
-        time.sleep(2.0)
+        time.sleep(newcomer_after)
         came = time.monotonic()
         with connected(net(hub.folder, NEWCOMER), lambda sentence: None):
             late.append(time.monotonic() - came)
@@ -292,10 +292,9 @@ def under(hub: Hub, attack: Callable[[], None]) -> Harm:
 def measured(share: float, seconds: float, names: list[str]) -> dict[str, Harm]:
     """Every attack after the other, and first none."""
     with tempfile.TemporaryDirectory() as folder, Hub(Path(folder)) as hub:
-        found = {"": under(hub, lambda: time.sleep(seconds))}
+        found = {"": under(hub, lambda: time.sleep(seconds), seconds / 2)}
         for name in names:
-            attack = ATTACKS[name][1]
-            found[name] = under(hub, lambda attack=attack: attack(hub, share, seconds))
+            found[name] = under(hub, partial(ATTACKS[name][1], hub, share, seconds), seconds / 2)
             time.sleep(1.0)
         return found
 

@@ -255,3 +255,20 @@ def started(l: Lab, plan: Plan, rounds: int = 2) -> None:
     l.join()
     l.run(plan)
     wait_for(lambda: l.round(plan) >= rounds or l.processes["run"].poll() is not None, 500)
+
+
+def lab_of(
+    hub_lab: Callable[..., Lab], fed: Federation, method: str = "fedu", **training: Any
+) -> tuple[Lab, Plan]:
+    """A federation with one plan, of which nothing runs yet."""
+    plan = make_plan(fed, method, **training)
+    return hub_lab(plan), plan
+
+
+def running(
+    hub_lab: Callable[..., Lab], fed: Federation, method: str = "fedu", **training: Any
+) -> tuple[Lab, Plan]:
+    """A federation with one plan, in its first rounds."""
+    l, plan = lab_of(hub_lab, fed, method, **training)
+    started(l, plan)
+    return l, plan

@@ -45,6 +45,7 @@ from coterie.coupling.graph import Graph
 from coterie.coupling.learnt import GraphRule, read_rule
 from coterie.data.shape import ProblemShape
 from coterie.deploy.plan_graph import LEARN, check_learnt, graph_of
+from coterie.deploy.plan_limits import check_numbers, check_sizes
 from coterie.deploy.problem import Problem
 from coterie.engine import budget
 from coterie.engine.check import check
@@ -198,6 +199,7 @@ class Plan:
         coupling = self.coupling  # refuses a wrong graph now and not in the first round
         share = self.cohort / self.size
         rounds, parameters = self.training.rounds, self.built().parameters()
+        check_sizes(rounds, parameters)
         costs = budget.Run(parameters, rounds, share, self.size, coupling)
         method, channel = budget.settle(self.method, self.channel, costs)
         object.__setattr__(self, "method", method)
@@ -208,6 +210,7 @@ class Plan:
         for key in config:
             if key not in SECTIONS:
                 raise unknown("the section", key, SECTIONS)
+        check_numbers(config)
         for key in ("name", "clients", "problem", "method"):
             if key not in config:
                 raise InvalidInput(f"the plan lacks {key!r}.")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import resource
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -126,5 +127,14 @@ def up(keys: Path, folder: Path, host: str, port: int, *, say: Say = print) -> N
         gate = Gate(keys, folder, host, port, say)
         if is_here(host):
             say(f"it listens on {host}, which only this machine can reach; --host says where else.")
+        _allow_many_links()
         with contextlib.suppress(KeyboardInterrupt):
             gate.stay()
+
+
+def _allow_many_links() -> None:
+    """As many open files as this user may have, up to 65536: idle strangers use them up first."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = 65536 if hard == resource.RLIM_INFINITY else min(hard, 65536)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
