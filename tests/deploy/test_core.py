@@ -201,7 +201,7 @@ def test_a_client_that_lost_its_folder_begins_anew(
     room.round()
     room.round()
     (tmp_path / "client1" / "client.safetensors").unlink()
-    room.clients[1] = room.new_client(1)
+    room.clients[1] = room.new_client(1, newcomer=True)
     room.run()
     assert all(
         np.isfinite(client.models()[client.method.model_views[0]].flat()).all()

@@ -6,6 +6,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ class Yard:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.port = folder, free_port()
-        keys.init(folder / "keys", "yard")
+        keys.init(folder / "keys", "yard", now=datetime.now(UTC) - timedelta(days=3))
         for name in (*CLIENTS, "outsider"):
             keys.issue(folder / "keys", name)
         hub = keys.issue(folder / "keys", "hub", role="hub")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from coterie.deploy.hub import Hub
 from coterie.deploy.keys import authority as keys
 from coterie.deploy.keys.hub import hub_identity
 from coterie.deploy.log import GaveUp
-from coterie.deploy.messages import refusal
+from coterie.deploy.messages import Ahead, Forgot, refusal
 from coterie.deploy.plan import Plan, Rules
 from coterie.deploy.site import save_own
 from coterie.deploy.zenoh import star
@@ -53,6 +54,7 @@ class Room:
         self.said: list[str] = []
         self.over: list[str] = []
         self.disputed: set[str] = set()
+        self.forgot: Forgot | None = None
         hub, net, passport = Hub(plan, folder / "hub", say=self.said.append), self, self
         self.asking = star.Asking(hub, net, passport, say=self.said.append)  # type: ignore[arg-type]
         self.hub = hub
@@ -72,7 +74,11 @@ class Room:
 
     def ask(self, name: str, question: Any, payload: bytes, timeout: float) -> None:
         got: list[bytes | None] = []
-        star.answer(self.clients[name], Asked("hub", payload, got.append), lambda sentence: None)
+        asked = Asked("hub", payload, got.append)
+        try:
+            star.answer(self.clients[name], asked, lambda sentence: None)
+        except Forgot as error:  # as in a process of its own, which then ends
+            self.forgot = error
         answer = None if got[0] is None else self.spoil(name, got[0])
         if answer is not None:  # else its link stands, and nothing comes
             self.events.put(Answered(name, question, answer, name in self.disputed))
@@ -177,6 +183,42 @@ def test_a_round_is_closed_without_the_silent_where_the_plan_says_so(
     assert room.hub.finished
     assert sum("without ward-a" in sentence for sentence in room.said) == 2
     assert "finished; ward-a did not hear the last word." in room.said
+
+
+def test_a_hub_that_is_older_than_its_clients_says_what_heals_it(
+    tmp_path: Path, fed: Federation
+) -> None:
+    """It stops when all say so; one alone cannot stop a run."""
+    plan = make_plan(fed, "fedavg", rounds=2)
+    ahead = packed(refusal(Ahead(0, 1)), ())
+    liar = [ahead]
+    room = Room(tmp_path, fed, plan, lambda k, sent: liar.pop() if liar and k == NAMES[0] else sent)
+    room.run()
+    assert room.hub.finished
+    assert sum("go-back" in sentence for sentence in room.said) == 1
+    shutil.rmtree(tmp_path / "hub")
+    room = Room(tmp_path, fed, plan)
+    with pytest.raises(
+        InvalidInput, match=r"round 0: ward-. has done round 1 already.*older.*hub go-back PLAN"
+    ):
+        room.run()
+
+
+def test_a_client_whose_folder_is_lost_is_told_of_by_both(tmp_path: Path, fed: Federation) -> None:
+    plan = make_plan(fed, "fedu", rounds=3, rules=Rules(give_up=0.5))
+    room, empty = Room(tmp_path, fed, plan), Room(tmp_path / "empty", fed, plan)
+    close = room.hub.close
+
+    def closes() -> None:
+        close()
+        room.clients["ward-b"] = empty.clients["ward-b"]
+
+    room.hub.close = closes  # type: ignore[method-assign]
+    with pytest.raises(GaveUp, match="round 1: no usable answer from ward-b"):
+        room.run()
+    assert "had round 0 of this client, but the folder 'ward-b' knows of none" in str(room.forgot)
+    said = "ward-b cannot answer: the hub has had round 0 of this client"
+    assert any(said in sentence for sentence in room.said)
 
 
 def test_a_hub_needs_keys_of_its_own_kind(tmp_path: Path) -> None:

@@ -10,15 +10,14 @@ import pytest
 
 from coterie import Federation
 from coterie.deploy.plan import Rules
-from tests.support.hub_lab import Lab, make_plan, started, wait_for
+from tests.support.hub_lab import Lab, lab_of, make_plan, running, wait_for
 
 pytestmark = pytest.mark.slow
 
 
 def test_killed_clients_come_back(hub_lab: Callable[..., Lab], fed: Federation) -> None:
     """One in a round, one with its message in hands."""
-    plan = make_plan(fed, "fedu", rounds=60)
-    l = hub_lab(plan)
+    l, plan = lab_of(hub_lab, fed, rounds=60)
     l.up()
     l.join("ward-a", "ward-b")
     l.join_evil("ward-c", plan, ["die"])
@@ -33,9 +32,7 @@ def test_killed_clients_come_back(hub_lab: Callable[..., Lab], fed: Federation) 
 
 
 def test_a_killed_gate_is_started_again(hub_lab: Callable[..., Lab], fed: Federation) -> None:
-    plan = make_plan(fed, "fedu", rounds=60)
-    l = hub_lab(plan)
-    started(l, plan)
+    l, plan = running(hub_lab, fed, rounds=60)
     l.kill("up")
     wait_for(
         lambda: "the gate is gone" in l.said("run") and "cannot be reached" in l.said("ward-a")
@@ -48,9 +45,7 @@ def test_a_killed_gate_is_started_again(hub_lab: Callable[..., Lab], fed: Federa
 
 def test_a_hub_that_is_killed_whole_resumes(hub_lab: Callable[..., Lab], fed: Federation) -> None:
     """What runs the plan, and then the gate with it."""
-    plan = make_plan(fed, "fedu", rounds=60)
-    l = hub_lab(plan)
-    started(l, plan)
+    l, plan = running(hub_lab, fed, rounds=60)
     l.kill("run")
     l.run(plan, "again")
     wait_for(lambda: l.round(plan) >= 20 or l.processes["again"].poll() is not None)
@@ -64,9 +59,7 @@ def test_a_hub_that_is_killed_whole_resumes(hub_lab: Callable[..., Lab], fed: Fe
 
 def test_a_stopped_client_is_waited_for(hub_lab: Callable[..., Lab], fed: Federation) -> None:
     """Longer than Zenoh's lease: its link is gone when it wakes up."""
-    plan = make_plan(fed, "fedu", rounds=60)
-    l = hub_lab(plan)
-    started(l, plan)
+    l, plan = running(hub_lab, fed, rounds=60)
     l.kill("ward-c", sign=signal.SIGSTOP)
     wait_for(lambda: "ward-c is gone" in l.said("run"))
     l.kill("ward-c", sign=signal.SIGCONT)
@@ -109,10 +102,8 @@ def test_it_goes_on_without_a_client_where_the_plan_says_so_and_gives_up_where_i
 def test_a_client_whose_folder_is_lost_begins_anew(
     hub_lab: Callable[..., Lab], fed: Federation
 ) -> None:
-    """The run ends; that such a client says so is another matter."""
-    plan = make_plan(fed, "fedavg", rounds=40)
-    l = hub_lab(plan)
-    started(l, plan)
+    """It keeps nothing of its own, so that nothing is lost."""
+    l, plan = running(hub_lab, fed, "fedavg", rounds=40)
     l.kill("ward-b")
     shutil.rmtree(l.folder / "ward-b" / plan.name)
     l.join("ward-b")

@@ -153,3 +153,40 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
         path.write_bytes(damaged)
         with pytest.raises(InvalidInput, match="cannot be read"):
             disk.load(path, fresh(tmp_path), WHOSE)
+
+
+def test_every_change_on_the_disk_is_refused(tmp_path: Path) -> None:
+    """A bit in any byte: in one sentence. (All that a change can be missed in is the blank space
+    after the header.)
+    """
+    path = tmp_path / "kept"
+    disk.save(path, made(tmp_path), WHOSE)
+    whole = path.read_bytes()
+    header = 8 + int.from_bytes(whole[:8], "little")
+    blank = range(len(whole[:header].rstrip()), header)
+    assert len(blank) < 8
+    for at in set(range(len(whole))) - set(blank):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :])
+        with pytest.raises(InvalidInput) as refused:
+            disk.load(path, fresh(tmp_path), WHOSE)
+        assert str(refused.value).count("\n") == 0
+
+
+def unsummed(facts: dict[str, str]) -> dict[str, str]:
+    return {key: value for key, value in facts.items() if key != "sum"}
+
+
+def test_a_file_of_the_format_before_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it lacks is as in a new one."""
+    path, fields = tmp_path / "kept", dict(disk._fields(Everything))
+    with monkeypatch.context() as past:
+        past.setattr(disk, "FORMAT", disk.FORMAT - 1)
+        past.setattr(disk, "save_file", lambda *a, metadata: save_file(*a, unsummed(metadata)))
+        old = {k: v for k, v in fields.items() if k != "scores"}
+        past.setattr(disk, "_fields", lambda kind: old if kind is Everything else {})
+        disk.save(path, dataclasses.replace(made(tmp_path), parts={}, listed=[], reply=None), WHOSE)
+    found = disk.load(path, dataclasses.replace(fresh(tmp_path), parts={}, listed=[]), WHOSE)
+    assert found.scores == {}
+    assert found.outbox == {12: b"wire"}

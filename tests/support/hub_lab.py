@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from coterie import Federation
+from coterie.core.parent import child_of_this
 from coterie.deploy.client import Client
 from coterie.deploy.keys import authority as keys
 from coterie.deploy.plan import Plan, Rules
@@ -111,7 +112,7 @@ class Lab:
         self.names = NAMES[: fed.clients]
         self.port, self.processes = free_port(), dict[str, subprocess.Popen[bytes]]()
         cache = Path(tempfile.gettempdir()) / f"coterie-tests-{getpass.getuser()}-deploy"
-        self.env = {**os.environ, "XDG_CACHE_HOME": str(cache), "JAX_PLATFORMS": "cpu"}
+        self.env = {**child_of_this(), "XDG_CACHE_HOME": str(cache), "JAX_PLATFORMS": "cpu"}
         keys.init(folder / "keys", "lab")
         keys.issue(folder / "keys", "hub", role="hub")
         for plan in plans:
@@ -248,3 +249,20 @@ def started(l: Lab, plan: Plan, rounds: int = 2) -> None:
     l.join()
     l.run(plan)
     wait_for(lambda: l.round(plan) >= rounds or l.processes["run"].poll() is not None, 500)
+
+
+def lab_of(
+    hub_lab: Callable[..., Lab], fed: Federation, method: str = "fedu", **training: Any
+) -> tuple[Lab, Plan]:
+    """A federation with one plan, of which nothing runs yet."""
+    plan = make_plan(fed, method, **training)
+    return hub_lab(plan), plan
+
+
+def running(
+    hub_lab: Callable[..., Lab], fed: Federation, method: str = "fedu", **training: Any
+) -> tuple[Lab, Plan]:
+    """A federation with one plan, in its first rounds."""
+    l, plan = lab_of(hub_lab, fed, method, **training)
+    started(l, plan)
+    return l, plan

@@ -61,20 +61,22 @@ class Room:
 
     def __init__(self, plan: Plan, fed: Federation, folder: Path) -> None:
         self.plan, self.fed, self.folder = plan, fed, folder
+        self.hub_folder = folder / "hub"
         self.hub = self.new_hub()
         self.clients = [self.new_client(k) for k in range(CLIENTS)]
         self.on_wire = {"up": 0, "down": 0}
 
     def new_hub(self) -> Hub:
-        return Hub(self.plan, self.folder / "hub", say=lambda sentence: None)
+        return Hub(self.plan, self.hub_folder, say=lambda sentence: None)
 
-    def new_client(self, k: int) -> Client:
+    def new_client(self, k: int, *, newcomer: bool = False) -> Client:
         return Client(
             self.plan,
             k,
             self.fed.subset(np.array([k])),
             self.folder / f"client{k}",
             share_scores=True,
+            newcomer=newcomer,
         )
 
     def ask(self, k: int, request: Request) -> Reply:

@@ -146,7 +146,7 @@ def status_table(now: dict[str, Any]) -> Table:
     )
     for c in now["clients"]:
         scores = [
-            f"{key.partition('/')[2]} {sign * value:.3f}"
+            f"{escape(key.partition('/')[2])} {sign * value:.3f}"
             for key, value in c["scores"].items()
             if key.startswith("test/")
         ]

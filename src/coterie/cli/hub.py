@@ -139,6 +139,22 @@ def restore(
     _print(f"Next: coterie hub up --keys KEYS --folder {folder}, then coterie hub run for each.")
 
 
+@hub_app.command("go-back")
+def go_back(
+    plan: Annotated[Path, typer.Argument(help="The plan that all participants have.")],
+    folder: HubFolder,
+) -> None:
+    """After an older copy of the hub's folder was put back: let the run go on from there.
+
+    Clients that have done more rounds keep their models; the result is no longer the exact one.
+
+    Example: coterie hub go-back plan.toml --folder hub
+    """
+    from coterie.deploy import set_back
+
+    set_back.go_back(plan, folder, say=_print)
+
+
 @client_app.command()
 def join(
     sites: Annotated[
@@ -158,6 +174,14 @@ def join(
         bool,
         typer.Option("--share-scores", help="With a kit: the hub may know how the models do here."),
     ] = False,
+    newcomer: Annotated[
+        bool,
+        typer.Option(
+            "--newcomer",
+            help="Go on although this client's folder was lost or set back, with what there is;"
+            " the result is no longer the exact one.",
+        ),
+    ] = False,
     metrics: Metrics = None,
     log: LogFile = None,
 ) -> None:
@@ -176,7 +200,7 @@ def join(
     signal.signal(signal.SIGTERM, stopped)
     try:
         with also_to(log, _say, role="client") as say:
-            zenoh_join.join(sites, say=say, metrics=metrics)
+            zenoh_join.join(sites, newcomer=newcomer, say=say, metrics=metrics)
     except KeyboardInterrupt:
         _say("stopped; the same command goes on where it was.")
 

@@ -35,6 +35,7 @@ from coterie.cli.console import err, say
 from coterie.cli.notices import print_notices
 from coterie.core.crew import Lost
 from coterie.core.errors import CoterieError
+from coterie.core.parent import ends_with_parent
 from coterie.core.program_cache import use_users_cache
 
 EXIT_CODES = (
@@ -128,6 +129,7 @@ def _restore_help(one: Any) -> None:
 def main() -> None:
     """The entry point: one sentence and a non-zero exit for everything that goes wrong."""
     try:
+        ends_with_parent()
         use_users_cache()
         print_notices(say)
         # The code of `typer.Exit`, which is not raised here.

@@ -8,6 +8,9 @@ import json
 import os
 import re
 import shutil
+import socket
+import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -159,19 +162,59 @@ def make_folder(folder: Path, *, force: bool = False) -> None:
         ) from None
 
 
+def own_folder(folder: Path) -> None:
+    """A folder that nobody but this user may look into, made if it is not there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        found = folder.stat()
+        mine = hasattr(os, "geteuid") and found.st_uid == os.geteuid()  # POSIX has users
+        if mine and found.st_mode & 0o077:
+            folder.chmod(0o700)
+    except OSError as error:
+        raise InvalidInput(
+            f"the folder {str(folder)!r} cannot be made: {error.strerror or error}."
+        ) from None
+
+
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Only one process at a time works on a folder; the lock goes with the process."""
+    """Only one process at a time works on a folder; the lock goes with the process.
+
+    Who holds it stands in a file beside it, and is told to whoever comes after.
+    """
     import filelock
 
     lock = filelock.FileLock(folder / ".lock", timeout=0, thread_local=False)
+    holder = folder / ".lock.holder"
     try:
         lock.acquire()
     except filelock.Timeout:
+        known = holder.read_text(encoding="utf-8")[:1000] if holder.is_file() else ""
         raise InvalidInput(
-            f"another process is working on the folder {str(folder)!r}; wait for it or stop it."
+            f"another process is working on the folder {str(folder)!r}{_holder(known)}."
         ) from None
     try:
+        holder.write_text(json.dumps(_this_process()), encoding="utf-8")
         yield
     finally:
         lock.release()
+
+
+def _this_process() -> dict[str, Any]:
+    name = Path(sys.argv[0]).name
+    words = ["coterie" if name == "__main__.py" else name, *sys.argv[1:]]
+    since = time.strftime("%Y-%m-%d %H:%M:%S")
+    host = socket.gethostname()
+    return {"pid": os.getpid(), "host": host, "since": since, "command": " ".join(words)[:200]}
+
+
+def _holder(text: str) -> str:
+    """What is known of the process that holds a lock, and how it is ended."""
+    try:
+        found = json.loads(text)
+        pid, since, command = int(found["pid"]), str(found["since"]), str(found["command"])
+        host = str(found["host"])
+    except (ValueError, KeyError, TypeError):
+        return "; wait for it or stop it"
+    there = "" if host == socket.gethostname() else f" on {host}"
+    return f": `{command}`, pid {pid}{there}, since {since}; wait for it, or stop it: `kill {pid}`"

@@ -14,6 +14,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -27,7 +28,7 @@ from coterie.data.federation import Federation
 from coterie.deploy import kept as disk
 from coterie.deploy import messages, programs
 from coterie.deploy.hub_kin import Sketching
-from coterie.deploy.messages import Rejected, Reply, Request
+from coterie.deploy.messages import Ahead, Forgot, Rejected, Reply, Request
 from coterie.deploy.plan import Plan
 from coterie.deploy.worker import Worker
 from coterie.engine.setting import ClientState
@@ -56,6 +57,8 @@ class Kept:
     """Digest of the last request."""
     reply: Reply | None = None
     finished: bool = False
+    again: int = 0
+    """Of the last request: when the run was set back."""
 
 
 class Lost(Exception):
@@ -73,11 +76,14 @@ class Client:
         folder: Path,
         *,
         share_scores: bool = False,
+        newcomer: bool = False,
         say: Callable[[str], None] = lambda sentence: None,
     ) -> None:
         if plan.peers:
             raise InvalidInput(f"{plan.method.name} has no hub; run it with `coterie peer`.")
         self.plan, self.folder, self.share_scores, self.say = plan, folder, share_scores, say
+        self.newcomer = newcomer or plan.rules.on_missing == "go-on"
+        """Whether it may go on when its folder was lost, as one who has just joined."""
         self.worker = data if isinstance(data, Worker) else Worker(plan, number, data)
         self.number = number
         self.method = self.worker.method
@@ -138,11 +144,8 @@ class Client:
         ).hexdigest()
         if asked == self.kept.asked and self.kept.reply is not None:
             return self.kept.reply
-        if request.kind != "finish" and request.round <= self.kept.worked:
-            raise Rejected(
-                f"the hub asks for round {request.round}, but this client has done round"
-                f" {self.kept.worked} already: an old request, or an old hub."
-            )
+        if anew := self._astray(request):
+            return anew
         if (
             not request.whole
             and len(request.frames) > 1
@@ -164,16 +167,64 @@ class Client:
                 return self._sketch(kept, request, asked, gradients)
             return self._work(kept, request, asked)
 
+    def _astray(self, request: Request) -> Reply | None:
+        """What is said when hub and client do not know the same rounds, if so: one of them has an
+        older folder than it had.
+
+        Raises Ahead or Forgot.
+        """
+        kept, t = self.kept, request.round
+        if request.again < kept.again or (
+            request.again == kept.again and request.kind != "finish" and t <= kept.worked
+        ):
+            raise Ahead(t, kept.worked)
+        if request.again > kept.again:
+            self._keep(dataclasses.replace(kept, again=request.again))
+            if t > kept.worked:
+                return None
+            back = f"the hub was set back from round {kept.worked} to {t}"
+            return self._anew(request, f"{back}, and this client with it, but for its model", t - 1)
+        if request.worked <= kept.worked or not self._keeps:
+            return None
+        known = f"round {kept.worked}" if kept.worked >= 0 else "none"
+        less = (
+            f"the hub has had round {request.worked} of this client, but the folder"
+            f" {self.folder.name!r} knows of {known}: it was lost, or an older copy was put back"
+        )
+        if not self.newcomer:
+            raise Forgot(
+                f'{less}; with on_missing = "wait" the result would not be that of the plan any'
+                " more. Put the folder back as it was, or take part as a newcomer, with what there"
+                " is: `coterie client join SITE --newcomer`."
+            )
+        return self._anew(request, f"{less}; it goes on as a newcomer", request.worked, True)
+
+    @property
+    def _keeps(self) -> bool:
+        """Whether there is anything that this client alone has."""
+        return bool(jax.tree.leaves(self.kept.state)) or not self.worker.star
+
+    def _anew(self, request: Request, why: str, worked: int, newcomer: bool = False) -> Reply:
+        """Go on from round `worked` with the model that there is, and links that begin anew."""
+        state = self.worker.client._replace(method_state=self.kept.state.method_state)
+        whole = dataclasses.replace(self.kept, state=state, last_round=-1, sent=-2, reply=None)
+        self._keep(dataclasses.replace(whole, worked=worked, finished=False))
+        return self._asks_whole(request, why, newcomer)
+
     def _lost(self, request: Request, error: Lost) -> Reply:
-        """Ask the hub for a whole copy."""
-        self.say(f"round {request.round}: {error}; asking the hub for a whole copy.")
         if not self.worker.star:
             # The hub forgets its ends of our links: so do we, and −2 makes our next message a whole
             # one.
             state = self.worker.client._replace(method_state=self.kept.state.method_state)
             self._keep(dataclasses.replace(self.kept, state=state, last_round=-1, sent=-2))
+        return self._asks_whole(request, str(error))
+
+    def _asks_whole(self, request: Request, why: str, newcomer: bool = False) -> Reply:
+        """Ask the hub for a whole copy."""
+        self.say(f"round {request.round}: {why}; asking the hub for a whole copy.")
         t = messages.sketch_round(request.round) if request.kind == "sketch" else request.round
-        return Reply(self.plan.fingerprint, t, self.worker.samples, lost=True)
+        samples = self.worker.samples
+        return Reply(self.plan.fingerprint, t, samples, lost=True, newcomer=newcomer)
 
     def _received(self, kept: Kept, request: Request) -> Kept:
         receive = self._broadcast if self.worker.star else self._pull

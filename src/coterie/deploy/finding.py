@@ -32,7 +32,7 @@ from typing import Any
 
 import numpy as np
 
-from coterie.core.errors import InvalidInput
+from coterie.core.errors import InvalidInput, shown
 from coterie.core.files import write_json
 from coterie.core.metrics import metric_of
 from coterie.coupling.learnt import gossip
@@ -278,8 +278,8 @@ class Finding:
             raise Rejected(f"{self.names[k]} has another plan; all must have the same.")
         if facts.get("number") != k:
             raise Rejected(
-                f"{self.names[k]} says its number is {facts.get('number')!r}, but in the plan it is"
-                f" {k}."
+                f"{self.names[k]} says its number is {shown(facts.get('number'))}, but in the plan"
+                f" it is {k}."
             )
         for what, most in (
             ("look", max(0, len(self.looks) - 1)),

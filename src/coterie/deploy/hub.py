@@ -73,7 +73,7 @@ class Hub:
 
     def _round(self) -> HubRound:
         if self.setup.star:
-            return StarRound(self.setup)
+            return StarRound(self.setup, self.say)
         graph = self.plan.coupling
         if self.kin is not None and self.kept.kin is not None:
             graph = self.kin.graph(self.kept.kin)
@@ -176,8 +176,13 @@ class Hub:
         return self.request(k, "work", k in self.cohort)
 
     def request(self, k: int, kind: str, send: bool) -> Request:
-        seen = self.clients[k].seen
-        basic = Request(self.plan.fingerprint, kind, self.t, send, seen=seen)
+        of, record = self.plan.fingerprint, self.clients[k]
+        basic = Request(
+            *(of, kind, self.t, send),
+            seen=record.seen,
+            worked=record.worked,
+            again=self.kept.again,
+        )
         with self.setup.precision():
             return self.round.request(self.kept, k, basic)
 
@@ -221,6 +226,7 @@ class Hub:
             dataclasses.replace(
                 record,
                 last_broadcast=self.t,
+                worked=record.worked if self.finding or self.done else self.t,
                 pull=None,
                 lost=record.lost and not self.setup.star,  # on a graph until the next pull is whole
                 samples=reply.samples,
@@ -311,6 +317,11 @@ class Hub:
             rows = [(k, 0, self.billed[k], 0) for k in sorted(self.replies)]
             kept = kept.with_bill(self.plan.at(self.t), rows, counts=False)
         self._save(dataclasses.replace(kept, finished=True))
+
+    def set_back(self) -> None:
+        """Its operator says that the run goes on from here, also for clients that are ahead."""
+        again = max(self.kept.again + 1, int(time.time()))
+        self._save(dataclasses.replace(self.kept, again=again, finished=False))
 
     # -- folder ------------------------------------------------------------------------------------
 

@@ -61,6 +61,8 @@ class ClientRecord:
     pull: Pull | None = None
     seen: int = -1
     """The round of the last message that was accepted."""
+    worked: int = -1
+    """The last round of its work that was accepted, with a message or without."""
     last_broadcast: int = -1
     """Star over public copies: the round of the last broadcast that the client confirmed."""
     lost: bool = False
@@ -84,6 +86,8 @@ class HubKept:
     finished: bool = False
     kin: KinKept | None = None
     """Where the graph is learnt."""
+    again: int = 0
+    """When the run was last set back to an older copy (seconds since the epoch)."""
 
     def with_bill(self, round_: int, rows: Iterable[Sequence[int]], *, counts: bool) -> HubKept:
         """With the bill of a round: rows of client, bytes up, bytes down, gradients."""

@@ -24,6 +24,7 @@ from coterie.deploy.hub_kept import Arrived, Broadcast, ClientRecord, HubKept, P
 from coterie.deploy.messages import Request
 from coterie.deploy.programs import STAR, stacked
 from coterie.deploy.setup import Setup
+from coterie.deploy.weights import Weights
 from coterie.engine.setting import ClientState, HubState
 from coterie.methods.star import Cohort
 
@@ -68,8 +69,8 @@ class Spoken(NamedTuple):
 class StarRound:
     """The hub of a star says something to all (or to each), and merges what they answer."""
 
-    def __init__(self, setup: Setup) -> None:
-        self.setup = setup
+    def __init__(self, setup: Setup, say: Callable[[str], None]) -> None:
+        self.setup, self.weights = setup, Weights(setup.plan, say)
         self._spoken: Spoken | None = None
 
     def spoken(self, kept: HubKept) -> Spoken | None:
@@ -121,8 +122,10 @@ class StarRound:
         for k, one in arrived.items():
             clients[k] = dataclasses.replace(clients[k], up=one.public, seen=kept.round)
         if arrived:
-            by_samples = setup.method.by_samples
-            weights = [float(clients[k].samples) if by_samples else 1.0 for k in arrived]
+            weights = [1.0] * len(arrived)
+            if setup.method.by_samples:
+                claims = {k: one.samples for k, one in enumerate(clients) if one.samples}
+                weights = self.weights.of(arrived.keys(), claims)
             cohort = Cohort(jnp.array([*arrived]), jnp.array(weights, setup.dtype))
             came = stacked([one.message for one in arrived.values()]), cohort
             at = setup.plan.at(kept.round)

@@ -3,12 +3,14 @@
 The file is written and read by walking the dataclass. What a field is declared as says how it is
 kept: `PyTree`, or a named tuple, as arrays; `bytes` as bytes; dataclasses, tables and lists part by
 part; bills in a file of their own (deploy/bill.py); all else as JSON. A field that is `passing` is
-not kept.
+not kept. A checksum over all of it is in the file: one that was changed on the disk, by whatever,
+is refused.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import types
 from functools import cache
@@ -27,8 +29,8 @@ from coterie.deploy.bill import Bill, ledger_of
 
 FORMAT = 5
 """Counted up when the file changes, also when a kept field gets another name. Files of the format
-before are read as well: fields that they lack are as they are in the beginning, and the next save
-is in the new format.
+before are read as well: fields that they lack are as they are in the beginning, they have no
+checksum, and the next save is in the new format.
 """
 
 K = TypeVar("K")
@@ -46,18 +48,29 @@ def save(path: Path, kept: Any, whose: dict[str, Any]) -> None:
     """
     arrays: dict[str, Any] = {}
     values = _packed(type(kept), kept, "", arrays)
+    plain = {k: np.asarray(v, order="C") for k, v in arrays.items()}
     facts = {
         "format": str(FORMAT),
         "kept": json.dumps(values, sort_keys=True),
         "whose": json.dumps(whose, sort_keys=True),
     }
+    facts["sum"] = _checksum(plain, facts)
     with writing(path) as temporary:
         try:
-            save_file(
-                {k: np.asarray(v, order="C") for k, v in arrays.items()}, temporary, metadata=facts
-            )
+            save_file(plain, temporary, metadata=facts)
         except SafetensorError as error:
             raise OSError(str(error)) from None
+
+
+def _checksum(arrays: dict[str, Any], facts: dict[str, str]) -> str:
+    """Of the arrays and of what is written beside them."""
+    found = hashlib.sha256()
+    for key in ("format", "kept", "whose"):
+        found.update(f"{key} {len(facts[key])} {facts[key]}".encode())
+    for key, array in sorted(arrays.items()):
+        found.update(f"{key} {array.dtype} {array.shape}".encode())
+        found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return found.hexdigest()
 
 
 def load(path: Path, like: K, whose: dict[str, Any]) -> K:
@@ -93,7 +106,7 @@ def _opened(
             facts = f.metadata() or {}
     except (OSError, SafetensorError) as error:
         raise _damaged(path, error) from None
-    former = facts.get("format") == str(FORMAT - 1)
+    former = facts.get("format") == str(FORMAT - 1) and "sum" not in facts
     if facts.keys() & {"facts", "kept"} and facts.get("format") != str(FORMAT) and not former:
         raise InvalidInput(
             f"{str(path)!r} was written by another version of coterie, which this one cannot go"
@@ -101,6 +114,8 @@ def _opened(
             f" {FORMAT}); finish the run with that version, or choose another folder."
         )
     try:
+        if not former and facts["sum"] != _checksum(arrays, facts):
+            raise ValueError("its checksum is another one: something has changed it")
         values, owner = json.loads(facts["kept"]), json.loads(facts["whose"])
     except (ValueError, KeyError) as error:
         raise _damaged(path, error) from None

@@ -20,7 +20,7 @@ WIRE = 2
 understood as well: a client answers in the version in which it was asked, so clients may be
 upgraded one by one, and then their hub. Version 1 did not say which it is.
 """
-SINCE = {"wire": 2}
+SINCE = {"wire": 2, "worked": 2, "again": 2, "newcomer": 2}
 """Fields of envelopes that came after version 1, and with which."""
 
 
@@ -31,8 +31,31 @@ class Rejected(CoterieError):
     """
 
 
+class Ahead(Rejected):
+    """A client is asked for a round that it has done already, by a hub that does not know of it:
+    the hub's folder is older than the client's.
+    """
+
+    def __init__(self, asked: int, done: int) -> None:
+        super().__init__(
+            f"the hub asks for round {asked}, but this client has done round {done} already: the"
+            " hub's folder is older than this client's."
+        )
+        self.done = done
+
+
+class Forgot(InvalidInput):
+    """A client has less in its folder than its hub has had from it: the folder was lost, or an
+    older copy of it was put back.
+    """
+
+
 class Refusal(CoterieError):
-    """A client says why it cannot answer."""
+    """A client says why it cannot answer; `done`: because it has done this round already."""
+
+    def __init__(self, sentence: str, done: int | None = None) -> None:
+        super().__init__(sentence)
+        self.done = done
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +77,11 @@ class Request:
     """The only frame is a whole copy, which puts the client in step again."""
     seen: int = -1
     """The round of this client's last message that the hub accepted."""
+    worked: int = -1
+    """The last round of this client's work that the hub has taken."""
+    again: int = 0
+    """When the hub's operator set the run back to an older copy, if ever (seconds since the
+    epoch)."""
     scale: float | None = None
     """Graph: the sum of the weights of the neighbours that pull."""
     wire: int = WIRE
@@ -71,6 +99,8 @@ class Reply:
     gradients: int = 0
     lost: bool = False
     """The client has lost track of what it received, and asks for a whole copy."""
+    newcomer: bool = False
+    """The client has lost what it had, and goes on as one who has just joined."""
     scores: dict[str, float] = dataclasses.field(default_factory=dict)
     """How its models do on its own data, if it agrees to tell."""
     wire: int = WIRE
@@ -94,7 +124,8 @@ def refusal(error: Exception) -> str:
     which are nobody else's business.
     """
     sentence = re.sub(r"(?:/[^/\s'\":,;]+)+/([^/\s'\":,;]+)", r"…/\1", str(error))
-    return json.dumps({"error": sentence[:500]})
+    done = {"done": error.done} if isinstance(error, Ahead) else {}
+    return json.dumps({"error": sentence[:500], **done})
 
 
 def one_line(text: str) -> str:
@@ -102,6 +133,10 @@ def one_line(text: str) -> str:
     cursor.
     """
     return " ".join("".join(c if c.isprintable() else " " for c in text[:2000]).split())[:300]
+
+
+_SCORE = re.compile(r"[a-z0-9-]{1,40}/[a-z0-9_-]{1,40}")
+"""What a score is called, such as test/personal: it is shown to people."""
 
 
 def _is(value: Any, kind: str) -> bool:
@@ -115,7 +150,7 @@ def _is(value: Any, kind: str) -> bool:
         return (
             isinstance(value, dict)
             and len(value) <= 50
-            and all(_is(k, "str") and _is(v, "float") for k, v in value.items())
+            and all(_SCORE.fullmatch(k) and _is(v, "float") for k, v in value.items())
         )
     if kind == "float":
         return (
@@ -133,6 +168,8 @@ _KINDS = {
         "first": "int",
         "whole": "bool",
         "seen": "int",
+        "worked": "int",
+        "again": "int",
         "scale": "number",
         "wire": "int",
     },
@@ -142,6 +179,7 @@ _KINDS = {
         "samples": "int",
         "gradients": "int",
         "lost": "bool",
+        "newcomer": "bool",
         "scores": "scores",
         "wire": "int",
     },
@@ -168,8 +206,9 @@ def opened(kind: type[Any], text: str | bytes, frames: tuple[bytes, ...]) -> Any
     cannot answer, and Rejected on anything that `envelope` cannot have written.
     """
     values, expected = read_json(text), _KINDS[kind]
-    if kind is Reply and set(values) == {"error"} and isinstance(values["error"], str):
-        raise Refusal(one_line(values["error"]))
+    if kind is Reply and isinstance(values.get("error"), str) and set(values) <= {"error", "done"}:
+        done = values.get("done")
+        raise Refusal(one_line(values["error"]), done if _is(done, "int") else None)
     wire = check_wire(values.get("wire", 1))
     if set(values) != {name for name in expected if SINCE.get(name, 1) <= wire}:
         raise Rejected("an envelope lacks fields or has others than it should.")
@@ -198,8 +237,8 @@ def total(frames: tuple[bytes, ...]) -> int:
 def check_plan(mine: str, theirs: str) -> None:
     if mine != theirs:
         raise Rejected(
-            f"the other side has another plan (fingerprint {theirs[:8]}…, here {mine[:8]}…); all"
-            " must have the same plan file."
+            f"the other side has another plan (fingerprint {one_line(theirs)[:8]}…, here"
+            f" {mine[:8]}…); all must have the same plan file."
         )
 
 
@@ -214,6 +253,8 @@ def refuse(error: Exception) -> Rejected:
 
 
 __all__ = [
+    "Ahead",
+    "Forgot",
     "InvalidInput",
     "Refusal",
     "Rejected",

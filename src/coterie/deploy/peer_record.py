@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
-from coterie.core.errors import InvalidInput
+from coterie.core.errors import InvalidInput, shown
 from coterie.core.files import write_json
 from coterie.core.metrics import metric_of
 from coterie.core.typing import PyTree
@@ -249,12 +249,12 @@ class PeerRecord:
             raise Rejected(f"{name} has another plan; all must have the same.")
         if position.get("number") != mine.number:
             raise Rejected(
-                f"{name} says its number is {position.get('number')!r}, but here it is"
+                f"{name} says its number is {shown(position.get('number'))}, but here it is"
                 f" {mine.number}."
             )
         if position.get("weight") != mine.weight:
             raise Rejected(
-                f"{name} gives the edge the weight {position.get('weight')!r}, but here it is"
+                f"{name} gives the edge the weight {shown(position.get('weight'))}, but here it is"
                 f" {mine.weight}; an edge must have one weight."
             )
 

@@ -39,12 +39,13 @@ from typing import Any, ClassVar
 import tomli_w
 
 from coterie.channel import PLAIN, Channel, get_channel
-from coterie.core.errors import InvalidInput, unknown
+from coterie.core.errors import InvalidInput, shown, unknown
 from coterie.core.options import Options, check_rounds, option, traced_dataclass
 from coterie.coupling.graph import Graph
 from coterie.coupling.learnt import GraphRule, read_rule
 from coterie.data.shape import ProblemShape
 from coterie.deploy.plan_graph import LEARN, check_learnt, graph_of
+from coterie.deploy.plan_limits import check_numbers, check_sizes
 from coterie.deploy.problem import Problem
 from coterie.engine import budget
 from coterie.engine.check import check
@@ -69,6 +70,7 @@ SECTIONS = (
     "channel",
     "graph",
     "rules",
+    "samples",
 )
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 
@@ -108,6 +110,20 @@ class Rules(Options):
     )
 
 
+def check_samples(samples: Any, clients: tuple[str, ...] | int) -> None:
+    """A table of names and whole numbers."""
+    if not isinstance(samples, dict):
+        raise InvalidInput(f"samples is {shown(samples)}, but must be a table: ward-a = 1200, ….")
+    for name, most in samples.items():
+        known = () if isinstance(clients, int) else clients
+        if name not in known:
+            raise unknown("in samples the client", name, known)
+        if isinstance(most, bool) or not isinstance(most, int) or not 0 < most < 1 << 40:
+            raise InvalidInput(
+                f"samples.{name} is {shown(most)}, but must be a whole number from 1 to 2^40."
+            )
+
+
 @dataclasses.dataclass(frozen=True)
 class Plan:
     """The agreement. `to_config` and `from_config` are inverses."""
@@ -121,6 +137,8 @@ class Plan:
     channel: Channel = PLAIN
     graph: dict[str, Any] = dataclasses.field(default_factory=dict)
     rules: Rules = dataclasses.field(default_factory=Rules)
+    samples: dict[str, int] = dataclasses.field(default_factory=dict)
+    """The most training samples that a client may count for, by name, where that is agreed on."""
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
@@ -174,12 +192,14 @@ class Plan:
                 f"clients is {self.clients}, but a hub must know its clients: give the list of"
                 " their names."
             )
+        check_samples(self.samples, self.clients)
         check_rounds(self.method, self.training.rounds)
         self.method.check_deployed()
         check_learnt(self)
         coupling = self.coupling  # refuses a wrong graph now and not in the first round
         share = self.cohort / self.size
         rounds, parameters = self.training.rounds, self.built().parameters()
+        check_sizes(rounds, parameters)
         costs = budget.Run(parameters, rounds, share, self.size, coupling)
         method, channel = budget.settle(self.method, self.channel, costs)
         object.__setattr__(self, "method", method)
@@ -190,6 +210,7 @@ class Plan:
         for key in config:
             if key not in SECTIONS:
                 raise unknown("the section", key, SECTIONS)
+        check_numbers(config)
         for key in ("name", "clients", "problem", "method"):
             if key not in config:
                 raise InvalidInput(f"the plan lacks {key!r}.")
@@ -218,6 +239,7 @@ class Plan:
             channel=contender.channel,
             graph=dict(graph),
             rules=Rules.from_config(config.get("rules", {})),
+            samples=config.get("samples", {}),
         )
 
     @classmethod
@@ -238,7 +260,8 @@ class Plan:
             "channel": {"name": self.channel.name, **self.channel.to_config()},
             "rules": self.rules.to_config(),
         }
-        return config | {"graph": self.graph} if self.graph else config
+        more = {"graph": self.graph, "samples": self.samples}
+        return config | {key: table for key, table in more.items() if table}
 
     def to_toml(self) -> str:
         return tomli_w.dumps(self.to_config())

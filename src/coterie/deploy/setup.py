@@ -131,6 +131,13 @@ class Setup:
         drawn = (compiled_cohort(self.spec, self.seed, t) for t in range(self.plan.alone))
         return [t for t, cohort in enumerate(drawn) if client in np.asarray(cohort)]
 
+    @property
+    def largest(self) -> int:
+        """The most bytes that the frames of a message between a hub and a client may have: a client
+        that was away gets what it missed, but not more than two whole copies would take.
+        """
+        return 2 * max(self.largest_up, self.largest_down)
+
     # -- both ends of links ------------------------------------------------------------------------
 
     @property

@@ -8,6 +8,7 @@ folder = "state"               # what this participant keeps; its own, and nobod
 keys = "keys/ward-a"           # made by `coterie keys issue`
 hub = "hub.example.org:9092"   # clients of a hub
 share_scores = false           # whether the hub may know how well the models do here
+modules = ["wards.nets"]       # Python modules that the plan may name, if it names any
 
 [data]
 path = "ward-a.csv"            # a table (or a folder of tables) with the plan's features and
@@ -34,7 +35,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from coterie.core.errors import InvalidInput, unknown
+from coterie.core.errors import InvalidInput, shown, unknown
 from coterie.core.files import read_arrays, writing
 from coterie.core.options import Options, option, traced_dataclass
 from coterie.data.federation import Federation, Split
@@ -155,6 +156,7 @@ KEYS = (
     "data",
     "listen",
     "neighbours",
+    "modules",
 )
 
 
@@ -202,7 +204,7 @@ class Site:
             for key in ("plan", "name", "folder", "keys", "hub", "listen")
         }
         base = path.parent
-        plan = Plan.from_file(base / text["plan"])
+        plan = _allowed_plan(base / text["plan"], config.get("modules", []))
         number = config.get("number")
         if number is None:
             number = plan.number(text["name"])
@@ -239,6 +241,27 @@ class Site:
     def worker(self) -> Worker:
         """This participant's own work: its data and, if it has one, its loader."""
         return Worker(self.plan, self.number, self.load_data(), self.data.own_loader())
+
+
+def _allowed_plan(path: Path, modules: Any) -> Plan:
+    """The plan, which others have written: Python modules that it names are imported only if this
+    site's own file allows them.
+    """
+    if not isinstance(modules, list) or not all(isinstance(m, str) for m in modules):
+        raise InvalidInput(f"modules is {shown(modules)}, but must be a list of names.")
+    config = Experiment.read(path, "plan")
+    model = config.get("model")
+    for key, value in (model if isinstance(model, dict) else {}).items():
+        module, colon, _ = str(value).partition(":")
+        if colon and not any(f"{module}.".startswith(f"{one}.") for one in modules):
+            raise InvalidInput(
+                f"the plan's model.{key} is {shown(value)}, but this file does not allow that"
+                f' module to be imported here; if it is to be trusted: modules = ["{module}"].'
+            )
+    try:
+        return Plan.from_config(config)
+    except InvalidInput as error:
+        raise InvalidInput(f"{path}: {error}") from None
 
 
 def _text(config: Mapping[str, Any], key: str, *, needed: bool = False) -> str:

@@ -46,6 +46,8 @@ from coterie.runs.contender import Contender, named
 from coterie.runs.graph_options import GraphOptions
 from coterie.runs.tuning.options import Tuning
 
+LARGEST_FILE = 1 << 24
+"""Bytes of a TOML file that is read at all."""
 SECTIONS = (
     "name",
     "data",
@@ -188,7 +190,11 @@ class Experiment:
         """The tables of a TOML file."""
         try:
             with path.open("rb") as f:
-                return tomllib.load(f)
+                if len(data := f.read(LARGEST_FILE + 1)) > LARGEST_FILE:
+                    raise InvalidInput(
+                        f"the {what} file {str(path)!r} has more than {LARGEST_FILE} bytes."
+                    )
+                return tomllib.loads(data.decode())
         except FileNotFoundError:
             raise InvalidInput(f"the {what} file {str(path)!r} does not exist.") from None
         except (OSError, UnicodeDecodeError) as error:
@@ -196,6 +202,16 @@ class Experiment:
         except tomllib.TOMLDecodeError as error:
             raise InvalidInput(
                 f"the {what} file {str(path)!r} is not valid TOML: {error}."
+            ) from None
+        except RecursionError:
+            raise InvalidInput(
+                f"the {what} file {str(path)!r} holds tables or lists in each other too deeply."
+            ) from None
+        except InvalidInput:
+            raise
+        except ValueError:  # what TOML calls an integer, and Python refuses to make one of
+            raise InvalidInput(
+                f"the {what} file {str(path)!r} holds a number with too many digits."
             ) from None
 
     def to_config(self) -> dict[str, Any]:

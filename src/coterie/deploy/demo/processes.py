@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from coterie.core.errors import CoterieError
+from coterie.core.parent import child_of_this
 
 
 class DemoFailed(CoterieError):
@@ -22,7 +23,9 @@ class DemoFailed(CoterieError):
 
 
 class Processes:
-    """The commands of the demo, each in a group of its own, its output in a log file."""
+    """The commands of the demo, each in a group of its own, its output in a log file; they
+    end with this process, also when it is killed.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -37,6 +40,7 @@ class Processes:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                env=child_of_this(),
             )
         self.running[name] = process
         return process

@@ -12,7 +12,7 @@ from os import pathsep
 from pathlib import Path
 
 from coterie.core.errors import CoterieError, InvalidInput
-from coterie.core.files import locked, make_folder
+from coterie.core.files import locked, make_folder, own_folder
 from coterie.core.program_cache import use_users_cache
 from coterie.deploy.flower.conductor import Conductor
 from coterie.deploy.flower.library import ClientApp, Context, Grid, Message, RecordDict, ServerApp
@@ -70,7 +70,7 @@ def answer(
         if request.plan not in known:
             check_plan(next(iter(known)), request.plan)
         site = known[request.plan]
-        make_folder(site.folder, force=True)
+        own_folder(site.folder)
         with locked(site.folder):  # Flower may start a process beside one that still works
             client = Client(
                 *(site.plan, site.number, site.worker(), site.folder),

@@ -11,6 +11,7 @@ from coterie.deploy.flower.library import Grid, Message
 from coterie.deploy.flower.records import packed, unpacked
 from coterie.deploy.log import GaveUp
 from coterie.deploy.messages import Refusal, Rejected, Reply, Request, one_line
+from coterie.deploy.set_back import remedy
 
 if TYPE_CHECKING:
     from coterie.deploy.hub import Hub
@@ -179,7 +180,12 @@ class Conductor:
                 self.say(f"{what}: {name} has lost track and gets a whole copy.")
         except Refusal as error:
             self.pause[k] = time.monotonic() + AGAIN
-            self.say(f"{what}: {name} cannot answer: {error}")
+            ahead = error.done is not None and error.done >= self.hub.t
+            self.say(
+                remedy(self.hub, name, error.done or 0)
+                if ahead
+                else f"{what}: {name} cannot answer: {error}"
+            )
         except Rejected as error:
             self.pause[k] = time.monotonic() + AGAIN
             self.say(

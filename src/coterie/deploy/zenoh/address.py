@@ -27,17 +27,18 @@ from coterie.deploy.plan import NAME
 LEASE_MS = 10_000
 """A link that is silent for so long is closed; a process that is stopped is noticed then."""
 SMALLEST_LIMIT = 64 << 20
+"""Peers also pass on what they know of others, which no plan says the size of."""
 _ENDPOINT = re.compile(r"(tls|tcp)/(\[[0-9a-fA-F:.]+\]|[^:/\s]+):(\d{1,5})")
 
 
-def transport(identity: Any, largest: int, *, by_name: bool = True) -> dict[str, Any]:
-    """Links of a session. `largest` is the size of the largest message that is ever sent;
-    by_name: whoever is called must have a certificate for the host that is called.
+def transport(identity: Any, limit: int, *, by_name: bool = True) -> dict[str, Any]:
+    """Links of a session. What has more bytes than `limit` is thrown away piece by piece as it
+    comes; by_name: whoever is called must have a certificate for the host that is called.
     """
     link: dict[str, Any] = {
         "protocols": ["tcp" if identity is None else "tls"],
         "tx": {"lease": LEASE_MS},
-        "rx": {"max_message_size": max(SMALLEST_LIMIT, 4 * largest)},
+        "rx": {"max_message_size": limit},
     }
     if identity is not None:
         mine = {"private_key": str(identity.key), "certificate": str(identity.certificate)}
@@ -157,7 +158,7 @@ class Address:
                 "exit_on_failure": False,
                 "retry": RETRY,
             },
-            "transport": transport(self.identity, largest),
+            "transport": transport(self.identity, max(SMALLEST_LIMIT, 4 * largest)),
             "access_control": self.access(),
         }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,8 +17,10 @@ from coterie.deploy.plan import Plan
 from coterie.deploy.zenoh.gate import enrol, read_hub
 from coterie.deploy.zenoh.net import Net
 from coterie.deploy.zenoh.passport import Passport
+from coterie.deploy.zenoh.probe import why_not
+from coterie.deploy.zenoh.sight import LATER
 from coterie.deploy.zenoh.spokes import HUB, Enrolled, Spoke, Unreachable
-from coterie.deploy.zenoh.star import LATER, Asking, Show
+from coterie.deploy.zenoh.star import Asking, Show
 
 TAKEN = ("plans", "locks", "kit")
 """Folders of a hub that are no plans."""
@@ -46,27 +47,21 @@ def enter(net: Net, say: Say, patience: float = float("inf")) -> None:
             net.__enter__()
             break
         except Unreachable:
-            now, place = time.monotonic(), getattr(net.address, "place", "")
+            now = time.monotonic()
             if now - began > patience:
                 raise Unreachable(
-                    f"{_why(place)}; the same command goes on where it stopped."
+                    f"{_why(net)}; the same command goes on where it stopped."
                 ) from None
             if now - told > LATER:
                 told = now
-                say(f"{_why(place)}; trying again.")
+                say(f"{_why(net)}; trying again.")
 
 
-def _why(place: str) -> str:
+def _why(net: Net) -> str:
     """What can be told of a gate that cannot be entered."""
-    host, _, port = place.rpartition(":")
-    try:
-        with socket.create_connection((host.strip("[]"), int(port)), 2.0):
-            return (
-                f"the hub at {place} lets nobody in with these keys: they are of another"
-                " federation, expired or revoked, or its certificate is for another name"
-            )
-    except OSError as error:
-        return f"the hub at {place} cannot be reached ({error.strerror or error})"
+    spoke = net.address
+    assert isinstance(spoke, Spoke)
+    return why_not(spoke.place, spoke.identity, by_name=spoke.name != HUB)
 
 
 def run(
@@ -96,7 +91,7 @@ def run(
     with locked(lock):
         log = Log(folder / f"{plan.name}.log", say)
         hub = Hub(plan, folder / plan.name, say=log.say)
-        largest = 4 * max(hub.largest, hub.setup.largest_down)
+        largest = hub.setup.largest
         enrol(folder, plan.name, Enrolled(plan.clients, largest))
         spoke = Spoke(plan.name, HUB, facts["place"], plan.clients, identity)
         passport = Passport.shown(identity, log.say)

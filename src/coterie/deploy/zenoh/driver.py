@@ -13,7 +13,7 @@ from collections.abc import Collection
 from coterie.core.errors import InvalidInput
 from coterie.deploy.log import GaveUp
 from coterie.deploy.zenoh.mending import Mending
-from coterie.deploy.zenoh.sight import ANSWER_WITHIN, ASK_AGAIN, LOOK_AGAIN, listed
+from coterie.deploy.zenoh.sight import ANSWER_WITHIN, ASK_AGAIN, LATER, LOOK_AGAIN, SOON, listed
 
 
 class Driver(Mending):
@@ -131,12 +131,13 @@ class Driver(Mending):
 
     def _announce(self, now: float, missing: list[str]) -> None:
         """Say once in a round, and then every minute, for whom this peer waits."""
-        t, at = self._announced
-        if now - self.since > 5 and (t != self.peer.t or now - at > 60):
+        (t, at), since = self._announced, self.ended if self.peer.done else self.since
+        if now - since > SOON and (t != self.peer.t or now - at > LATER):
             self._announced = (self.peer.t, now)
             away = [name for name in missing if not self.sights[name].alive]
+            what = "all rounds are done" if self.peer.done else f"round {self.peer.t}"
             self.say(
-                f"round {self.peer.t}: waiting for {listed(missing)}"
+                f"{what}: waiting for {listed(missing)} since {now - since:.0f} s"
                 + (f" (not connected: {listed(away)})." if away else ".")
             )
 
@@ -197,6 +198,7 @@ class Driver(Mending):
         if not waiting:
             peer.look(now=True)
             return None
+        self._announce(now, waiting)
         for name in waiting:
             sight = self.sights[name]
             if sight.alive and not sight.asking and now >= sight.ask_at:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from coterie.core.errors import InvalidInput
-from coterie.core.files import locked, make_folder, write_json
+from coterie.core.files import locked, make_folder, own_folder, write_json
 from coterie.core.hosts import is_here
 from coterie.deploy.board import Board, shown
 from coterie.deploy.keys.hub import hub_identity
@@ -132,12 +132,26 @@ def up(
     keys: Path, folder: Path, host: str, port: int, *, say: Say = print, metrics: int | None = None
 ) -> None:
     """Bring a hub up and keep it up until Ctrl-C or SIGTERM; `metrics` is a port (board.py)."""
-    gate = Gate(hub_keys(keys, folder, say), folder, host, port, say)
-    if is_here(host):
-        say(f"it listens on {host}, which only this machine can reach; --host says where else.")
+    own_folder(folder)
     make_folder(folder / "locks" / "gate", force=True)
-    with locked(folder / "locks" / "gate"), contextlib.suppress(KeyboardInterrupt):
+    with locked(folder / "locks" / "gate"):  # before anything of another hub is touched
+        gate = Gate(hub_keys(keys, folder, say), folder, host, port, say)
+        if is_here(host):
+            say(f"it listens on {host}, which only this machine can reach; --host says where else.")
+        _allow_many_links()
         board = Board("hub", gate.identity.name, gate.identity.expires, gate.listens)
         board.statuses = lambda: statuses(folder)
-        with shown(board, metrics):
+        with contextlib.suppress(KeyboardInterrupt), shown(board, metrics):
             gate.stay()
+
+
+def _allow_many_links() -> None:
+    """As many open files as this user may have, up to 65536: idle strangers use them up first."""
+    try:
+        import resource
+    except ImportError:  # not a POSIX system
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = 65536 if hard == resource.RLIM_INFINITY else min(hard, 65536)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

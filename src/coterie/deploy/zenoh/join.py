@@ -15,7 +15,7 @@ from coterie.core.files import locked
 from coterie.deploy.board import Board, shown
 from coterie.deploy.client import Client
 from coterie.deploy.keys import authority as identities
-from coterie.deploy.messages import Rejected, read_json
+from coterie.deploy.messages import Forgot, Rejected, read_json
 from coterie.deploy.site import Site
 from coterie.deploy.sites import of_one_client
 from coterie.deploy.zenoh.conduct import connected, enter
@@ -27,15 +27,23 @@ from coterie.deploy.zenoh.spokes import HUB, Spoke, endpoint
 from coterie.deploy.zenoh.star import OVER, answer
 
 Say = Callable[[str], None]
-QUIET = 15.0
+QUIET = 10.0
 """Seconds without a question until it is said that this client waits, and for what."""
 SELDOM = 600.0
 """Seconds between the times that it is said again."""
 
 
-def join(paths: Sequence[Path], *, say: Say = print, metrics: int | None = None) -> None:
+def join(
+    paths: Sequence[Path],
+    *,
+    newcomer: bool = False,
+    say: Say = print,
+    metrics: int | None = None,
+) -> None:
     """Take part until all these plans are over, however long that takes; `metrics` is a port
     (board.py).
+
+    newcomer: also where this client's folder was lost or set back. Raises Forgot else.
     """
     sites = of_one_client(paths)
     first = sites[0]
@@ -58,7 +66,7 @@ def join(paths: Sequence[Path], *, say: Say = print, metrics: int | None = None)
         with contextlib.suppress(OSError):  # keys that cannot be written to cannot be locked
             held.enter_context(locked(first.keys))  # one identity, one process
         board = held.enter_context(shown(Board("client", first.name, identity.expires), metrics))
-        seats = [Seat(site, passport, bell, say) for site in sites]
+        seats = [Seat(site, passport, bell, say, newcomer=newcomer) for site in sites]
         board.connected = lambda: all(seat.net.linked() for seat in seats)
         board.statuses = lambda: [seat.status() for seat in seats]
         for seat in seats:
@@ -77,22 +85,35 @@ def join(paths: Sequence[Path], *, say: Say = print, metrics: int | None = None)
                 passport.check()
             for seat in seats:
                 seat.attend()
+        for forgot in filter(None, (seat.forgot for seat in seats)):
+            raise forgot
     say("done: the models are written.")
 
 
 class Seat:
     """A client's place in one plan."""
 
-    def __init__(self, site: Site, passport: Passport, bell: threading.Event, say: Say) -> None:
+    def __init__(
+        self,
+        site: Site,
+        passport: Passport,
+        bell: threading.Event,
+        say: Say,
+        *,
+        newcomer: bool = False,
+    ) -> None:
         self.plan, self.passport, self.tell = site.plan, passport, say
         self.title = f"{site.plan.name}: "
         self.client = Client(
             *(site.plan, site.number, site.worker(), site.folder),
             share_scores=site.share_scores,
+            newcomer=newcomer,
             say=self.say,
         )
+        self.forgot: Forgot | None = None
+        """Why this client cannot go on."""
         spoke = Spoke(site.plan.name, site.name, site.hub, (HUB,), passport.identity)
-        self.net = Net(spoke, 4 * self.client.largest, bell.set)
+        self.net = Net(spoke, self.client.worker.largest, bell.set)
         self.there = self.told_over = False
         self.connected = True
         self.news = self.since = time.monotonic()
@@ -110,8 +131,8 @@ class Seat:
     @property
     def over(self) -> bool:
         """The hub has said so; or it has gone after its last word, and not come back."""
-        if not self.client.kept.finished:
-            return False
+        if not self.client.kept.finished or self.forgot:
+            return self.forgot is not None
         gone = not self.there and time.monotonic() - self.since > self.plan.rules.patience
         return self.told_over or gone
 
@@ -128,12 +149,13 @@ class Seat:
         if (linked := bool(self.net.other_ends())) != self.connected:
             self.connected = linked
             self.say("connected again." if linked else "the hub cannot be reached; waiting for it.")
-        if now >= self.say_at and not self.client.kept.finished:
+        if now >= self.say_at:
             self.say_at = now + SELDOM
             where = (
                 "" if self.there else " (its plan is not being run)" if linked else " (unreachable)"
             )
-            self.say(f"waiting for the hub{where} since {now - self.news:.0f} s.")
+            end = " to end the run" if self.client.kept.finished else ""
+            self.say(f"waiting for the hub{where}{end} since {now - self.news:.0f} s.")
 
     def handle(self, event: Event) -> None:
         if isinstance(event, Seen):
@@ -146,7 +168,12 @@ class Seat:
             except InvalidInput:
                 event.answer(None)
                 raise
-            answer(self.client, event, self.say)
+            try:
+                answer(self.client, event, self.say)
+            except Forgot as error:
+                if self.forgot is None:
+                    self.say(f"stopped: {error}")
+                self.forgot = error
             self.news = time.monotonic()
             self.say_at = self.news + QUIET
         elif isinstance(event, Published):

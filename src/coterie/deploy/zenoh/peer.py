@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from coterie.core.errors import InvalidInput
-from coterie.core.files import locked
+from coterie.core.files import locked, own_folder
 from coterie.deploy.board import Board, shown
 from coterie.deploy.log import GaveUp
 from coterie.deploy.peer import Peer
@@ -27,12 +27,7 @@ __all__ = ["Driver", "GaveUp", "Passport", "address_of", "at_work", "run_peer"]
 @contextlib.contextmanager
 def at_work(folder: Path) -> Iterator[None]:
     """One process at a time in a participant's folder."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InvalidInput(
-            f"the folder {str(folder)!r} cannot be made: {error.strerror or error}."
-        ) from None
+    own_folder(folder)
     with locked(folder):
         yield
 

@@ -18,7 +18,7 @@ from coterie.deploy.finding import Finding
 from coterie.deploy.log import GaveUp
 from coterie.deploy.messages import Rejected, read_json
 from coterie.deploy.zenoh.net import Answered, Asked, Event, Published, Seen, packed, unpacked
-from coterie.deploy.zenoh.sight import ANSWER_WITHIN, LOOK_AGAIN, Network, listed
+from coterie.deploy.zenoh.sight import ANSWER_WITHIN, LATER, LOOK_AGAIN, SOON, Network, listed
 
 KIND = "find"
 ASK_AGAIN = (0.05, 1.0)
@@ -149,11 +149,15 @@ class Seeker:
         return [self.names[k] for k in numbers]
 
     def _announce(self, now: float, awaited: list[int]) -> None:
-        if now - self.since > 5 and now - self._announced > 60:
+        since = self.ended if self.ended <= now else self.since
+        if now - since > SOON and now - self._announced > LATER:
             self._announced = now
             away = [self.names[k] for k in awaited if self.names[k] not in self.alive]
             missing = f" (not connected: {listed(away)})" if away else ""
-            self.say(f"looking for kin: waiting for {listed(self._called(awaited))}{missing}.")
+            self.say(
+                f"looking for kin: waiting for {listed(self._called(awaited))} since"
+                f" {now - since:.0f} s{missing}."
+            )
 
     def _ask(self, now: float, whom: Collection[int], least: float = ASK_AGAIN[0]) -> float:
         """Ask those that are there; seconds until the next question."""
@@ -336,6 +340,7 @@ class Seeker:
             )
         if not waiting:
             return None
+        self._announce(now, waiting)
         return min(0.2, self._ask(now, waiting, ASK_AGAIN[1]))
 
 

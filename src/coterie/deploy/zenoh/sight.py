@@ -15,6 +15,8 @@ LOOK_AGAIN = 2.0
 revoked names.
 """
 ANSWER_WITHIN = 10.0
+SOON, LATER = 5.0, 60.0
+"""Seconds until it is said for whom somebody waits, and between the times that it is said again."""
 
 
 class Network(Protocol):

@@ -26,6 +26,12 @@ from coterie.deploy.zenoh.address import RETRY, allowed, common, transport
 
 HUB = "_hub"
 """What the hub is called in keys; no name of a participant begins so."""
+MARGIN = 1 << 20
+"""Bytes that a message may have beyond its frames: the envelope, and what is worth being rejected
+by name rather than thrown away unseen.
+"""
+HANDSHAKE_MS = 5000
+"""Who has not shown a certificate after so long is hung up on."""
 CONNECT_MS = 1500
 """How long a participant tries to connect before it says that it cannot."""
 _PLACE = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:/\s\[\]]+):(\d{1,5})")
@@ -90,7 +96,7 @@ class Spoke:
                 "exit_on_failure": True,
                 "retry": RETRY,
             },
-            "transport": transport(self.identity, largest, by_name=self.name != HUB),
+            "transport": transport(self.identity, largest + MARGIN, by_name=self.name != HUB),
         }
 
     def unopened(self, reason: str) -> CoterieError:
@@ -103,17 +109,41 @@ class Enrolled:
 
     clients: tuple[str, ...]
     largest: int
-    """Bytes of its largest message."""
+    """Bytes of its largest message, without the envelope: all that is in it follows from the plan.
+    """
 
 
 def gate(identity: Any, listen: str, plans: Mapping[str, Enrolled]) -> dict[str, Any]:
-    """The configuration of the gate's session, for these plans."""
+    """The configuration of the gate's session, for these plans.
+
+    Before a certificate is shown nothing is read but the handshake, for as long as that may take.
+    After it, a link holds no more than a message that a plan allows; and no plan's message may be
+    larger than its own.
+    """
     largest = max((one.largest for one in plans.values()), default=0)
+    clients = sum(len(one.clients) for one in plans.values())
+    limits = {
+        "accept_timeout": HANDSHAKE_MS,
+        "max_sessions": 64 + 4 * clients,
+    }
     return common() | {
         "mode": "router",
-        "listen": {"endpoints": [listen], "exit_on_failure": True},
+        "listen": {
+            "endpoints": [f"{listen}#tls_handshake_timeout_ms={HANDSHAKE_MS}"],
+            "exit_on_failure": True,
+        },
         "connect": {"endpoints": []},
-        "transport": transport(identity, largest),
+        "transport": transport(identity, largest + MARGIN) | {"unicast": limits},
+        "low_pass_filter": [
+            {
+                "id": plan,
+                "flows": ["ingress"],
+                "messages": ["put", "delete", "query", "reply"],
+                "key_exprs": [key(plan, "**")],
+                "size_limit": one.largest + MARGIN,
+            }
+            for plan, one in plans.items()
+        ],
         "access_control": access(identity.name, plans),
     }
 

@@ -10,23 +10,21 @@ import itertools
 import time
 from collections.abc import Callable, Collection
 
-from coterie.core.errors import CoterieError
-from coterie.deploy import messages
+from coterie.core.errors import CoterieError, InvalidInput
+from coterie.deploy import messages, set_back
 from coterie.deploy.client import Client
 from coterie.deploy.hub import FILE, Hub
 from coterie.deploy.log import GaveUp
-from coterie.deploy.messages import Refusal, Rejected, Reply, Request
+from coterie.deploy.messages import Forgot, Refusal, Rejected, Reply, Request
 from coterie.deploy.zenoh.net import Answered, Asked, Net, Seen, packed, unpacked
 from coterie.deploy.zenoh.passport import Passport
-from coterie.deploy.zenoh.sight import ASK_AGAIN, LOOK_AGAIN
+from coterie.deploy.zenoh.sight import ASK_AGAIN, LATER, LOOK_AGAIN, SOON
 from coterie.deploy.zenoh.spokes import Spoke
 
 FRAMES = 1 << 12
 """The most frames that a message may have: a client that was away gets the broadcasts that it
 missed.
 """
-SOON, LATER = 5.0, 60.0
-"""Seconds until it is said for whom the hub waits, and between the times that it is said again."""
 REPORT = 10.0
 """Seconds between sentences on how far the run is."""
 OVER = {"over": True}
@@ -62,6 +60,8 @@ class Asking:
         self.connected, self.enter = True, enter
         self.has_list: dict[str, int] = {}
         """Who has been sent the list of the revoked, and its number."""
+        self.ahead: dict[int, int] = {}
+        """Who has done this round already, by its own account, and the last round it has done."""
 
     # -- a run -------------------------------------------------------------------------------------
 
@@ -82,6 +82,7 @@ class Asking:
     def _round(self) -> None:
         hub, rules = self.hub, self.hub.plan.rules
         what, goes_on = hub.title, rules.on_missing == "go-on"
+        self.ahead.clear()
         self.police(always=True)
         self.collect(rules.patience if goes_on else rules.give_up)
         silent = self._silent()
@@ -94,7 +95,8 @@ class Asking:
             raise GaveUp(
                 f"{what}: no usable answer from {self._told(silent)} for {rules.give_up:g} s, and"
                 " the plan asks for them; the run is saved, and the same command goes on where it"
-                " stopped."
+                " stopped. Without who will never come back it goes on after `coterie keys revoke"
+                f" KEYS {silent[0]}`."
             )
         before, came = (hub.ledger.up, hub.ledger.down), len(hub.replies)
         hub.close()
@@ -241,16 +243,35 @@ class Asking:
             if hub.take(k, reply):
                 self.pause[k], self.ask_at[k] = ASK_AGAIN[0], 0.0
                 return True
-            self.say(f"{hub.title}: {event.name} has lost track and gets a whole copy.")
+            self.say(
+                f"{hub.title}: {event.name} had its folder lost or set back, and goes on as a"
+                " newcomer: the result is not the plan's exact one any more."
+                if reply.newcomer
+                else f"{hub.title}: {event.name} has lost track and gets a whole copy."
+            )
             self.ask_at[k] = 0.0
         except Refusal as error:
-            self.say(f"{hub.title}: {event.name} cannot answer: {error}")
+            self.refuse(k, error)
         except Rejected as error:
             self.say(
                 f"{hub.title}: rejected a message of {event.name} ({hub.clients[k].rejected} so"
                 f" far): {error}"
             )
         return False
+
+    def refuse(self, k: int, error: Refusal) -> None:
+        """A client says why it cannot answer. Raises InvalidInput when all say that they are ahead
+        of this hub: nothing that it could wait for would come.
+        """
+        if error.done is None or error.done < self.hub.t:
+            self.say(f"{self.hub.title}: {self.names[k]} cannot answer: {error}")
+            return
+        remedy = set_back.remedy(self.hub, self.names[k], error.done)
+        if k not in self.ahead:
+            self.say(remedy)
+        self.ahead[k] = error.done
+        if not self.hub.replies and self.ahead.keys() >= set(self.missing()):
+            raise InvalidInput(remedy)
 
     def opened(self, k: int, event: Answered) -> Reply:
         assert event.payload is not None
@@ -268,13 +289,19 @@ class Asking:
 
 
 def answer(client: Client, event: Asked, say: Callable[[str], None]) -> None:
-    """Do what the hub asks for, if it may ask for it; or say why not."""
+    """Do what the hub asks for, if it may ask for it; or say why not.
+
+    Raises Forgot, when the hub has been told.
+    """
     reply = None
     try:
         text, frames = unpacked(event.payload, FRAMES)
         request: Request = messages.opened(Request, text, frames)
         made = client.answer(request)
         reply = packed(messages.envelope(made), made.frames)
+    except Forgot as error:
+        reply = packed(messages.refusal(error), ())
+        raise
     except (CoterieError, OSError) as error:
         say(f"not answered: {error}")
         reply = packed(messages.refusal(error), ())
