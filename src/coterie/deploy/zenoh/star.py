@@ -182,7 +182,7 @@ class Asking:
 
     def collect(self, patience: float, until: Callable[[], bool] = lambda: False) -> None:
         """Ask until all have answered, or enough have, or nothing came for so many seconds."""
-        news = time.monotonic()
+        news, late = time.monotonic(), 0
         say_at = news + SOON
         while (missing := self.missing()) and not until():
             self.police()
@@ -198,14 +198,16 @@ class Asking:
                     f" {now - news:.0f} s."
                 )
             event = self.net.next(min(0.5, max(0.01, news + patience - now)))
-            if event is None and now - news > patience:  # and nothing waits to be looked at
-                return
+            if now - news > patience:
+                late += 1
+                if event is None or late > 4 * len(self.names):  # what waited has been looked at
+                    return
             if isinstance(event, Seen):
                 self.see(event)
             elif isinstance(event, Asked):
                 event.answer(None)  # nobody asks a hub
             elif isinstance(event, Answered) and self.take(event):
-                news, say_at = time.monotonic(), time.monotonic() + SOON
+                news, late, say_at = time.monotonic(), 0, time.monotonic() + SOON
 
     def see(self, event: Seen) -> None:
         if (event.name in self.alive) != event.alive:
