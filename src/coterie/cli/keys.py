@@ -135,6 +135,29 @@ def kit(
     _print(f"A client: coterie client join {made[-1].name} data.csv")
 
 
+@keys_app.command("import")
+def import_(
+    folder: Annotated[Path, typer.Argument(help="Where to make the node's folder of keys.")],
+    certificate: Annotated[Path, typer.Option("--cert", help="Its certificate (PEM).")],
+    key: Annotated[Path, typer.Option("--key", help="Its private key (PEM, not encrypted).")],
+    ca: Annotated[Path, typer.Option("--ca", help="The CA that issued it directly (PEM).")],
+    role: Annotated[str, typer.Option(help="hub, client or peer.")] = "client",
+    crl: Annotated[
+        Path | None, typer.Option("--crl", help="The CA's revocation list (PEM).")
+    ] = None,
+) -> None:
+    """Use a certificate of your own public key infrastructure; its common name is the node's name.
+
+    Example: coterie keys import ward-a --cert ward-a.pem --key ward-a.key --ca ca.pem
+    """
+    from coterie.deploy.keys.own import bring
+
+    who = bring(folder, certificate, key, ca, role, crl=crl)
+    _print(f"{folder} has the keys of the {who.role} {who.name!r}, until {who.expires:%Y-%m-%d}.")
+    if crl is None:
+        _print(f"No list of the revoked was given: put one into {folder / 'crl.pem'} when needed.")
+
+
 @keys_app.command("list")
 def list_(
     folder: Folder,

@@ -48,7 +48,8 @@ class Passport:
 
     def newest(self) -> tuple[int, bytes] | None:
         """The list of the revoked and its number, to be passed on."""
-        return None if self.revocations is None else self.revocations.newest()
+        found = None if self.revocations is None else self.revocations.newest()
+        return found if found and found[1] else None
 
     def check(self) -> None:
         """Raises InvalidInput when this site's own certificate is of no use any more.
