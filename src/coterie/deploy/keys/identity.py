@@ -36,6 +36,7 @@ from coterie.deploy.keys.library import UnsupportedAlgorithm, x509
 NODE_FILES = ("node.pem", "node.key", "ca.pem", "crl.pem", "flower.key", "flower.pub")
 OWN = "own-pki.json"
 """Where certificates are of a public key infrastructure of the user's own: it says the role."""
+LARGEST_LIST = 8 << 20
 NAMES = "refused-names.txt"
 """Names that are refused besides those of the list, one a line; for lists that have no names."""
 
@@ -228,6 +229,8 @@ class Revocations:
         """Take a list that somebody passes on, and put it in the file's place, if the CA has signed
         it and it is newer; True when it was taken. Raises InvalidInput when it is no such list.
         """
+        if len(data) > LARGEST_LIST:
+            raise InvalidInput(f"a list of the revoked has {len(data)} bytes, which is too many.")
         before = self.newest()[0]
         self._take(data)
         if self._number == before:
