@@ -56,7 +56,10 @@ def init(
         f"The CA of {ca.name!r} is in {folder}, valid until {ca.expires:%Y-%m-%d}. Keep a copy of"
         " the folder; its ca.key is for nobody else."
     )
-    _print(f"Next: coterie keys issue {folder} NAME --host its.dns.name")
+    _print(
+        f"Next: coterie keys kit {folder} plan.toml --hub its.dns.name:9092 for a hub and its"
+        f" clients, or coterie keys issue {folder} NAME --host its.dns.name for each node."
+    )
 
 
 @keys_app.command()
@@ -222,8 +225,8 @@ def revoke(
 def _spread(folder: Path) -> str:
     return (
         f"The list {folder / 'crl.pem'} and its copies in {folder / 'nodes'} are new, but nothing"
-        " was sent: copy crl.pem into the folder of every other node, which reads it again every"
-        " round."
+        " was sent: copy crl.pem into the hub's folder of keys, which passes it on to its clients,"
+        " or into that of every peer; it is read again every round."
     )
 
 

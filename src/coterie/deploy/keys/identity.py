@@ -173,6 +173,16 @@ def newer_list(given: bytes, there: Path) -> bytes:
         return given
 
 
+def is_later(there: Path, given: bytes) -> bool:
+    """Whether the certificate in a file was issued to the same node after the one that is given."""
+    try:
+        mine, theirs = load_certificate(there), x509.load_pem_x509_certificate(given)
+    except ValueError:  # InvalidInput is one
+        return False
+    same = (mine.subject, mine.issuer) == (theirs.subject, theirs.issuer)
+    return same and mine.not_valid_before_utc > theirs.not_valid_before_utc
+
+
 def _number(data: bytes) -> int:
     crl = x509.load_pem_x509_crl(data)
     return crl.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number
