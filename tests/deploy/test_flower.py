@@ -15,6 +15,8 @@ from coterie import Federation
 from coterie.core.errors import InvalidInput
 from coterie.deploy.client import Client
 from coterie.deploy.hub import Hub
+from coterie.deploy.keys import authority as keys
+from coterie.deploy.keys.identity import Revocations
 from coterie.deploy.log import GaveUp
 from coterie.deploy.plan import Plan, Rules
 from coterie.deploy.site import save_own
@@ -120,6 +122,27 @@ def test_what_is_nonsense_and_what_is_said(tmp_path: Path, fed: Federation) -> N
         client = Client(plan, k, fed.subset(np.array([k])), tmp_path / name / "state")
         mine = client.models()["personal"].flat()
         np.testing.assert_array_equal(mine, simulator.models(k)["personal"].flat())
+
+
+def test_who_is_revoked_is_not_asked_and_not_waited_for(tmp_path: Path, fed: Federation) -> None:
+    """By a list that is read again while the run goes on."""
+    keys.init(tmp_path / "keys", "lab")
+    keys.issue(tmp_path / "keys", "ward-c")
+    plan = make_plan(fed, "fedu", rounds=3, rules=Rules(patience=5.0, give_up=20.0))
+
+    def spoil(k: int, answer: Any) -> Any:
+        if room.hub.t == 1 and "ward-c" not in room.conductor.revoked():
+            keys.revoke(tmp_path / "keys", "ward-c")
+        return answer
+
+    room = Room(tmp_path, fed, plan, spoil)
+    listed = Revocations(tmp_path / "keys" / "ca.pem", tmp_path / "keys" / "crl.pem")
+    room.conductor.revoked = listed.revoked_names
+    room.conductor.run()
+    assert "round 2: ward-c is revoked: it is not asked and does not count." in room.said
+    rows = room.hub.ledger.rows()
+    assert set(rows[rows[:, 0] == 2][:, 1]) == {0, 1}
+    assert set(rows[rows[:, 0] == 0][:, 1]) == {0, 1, 2}
 
 
 def test_the_silent(tmp_path: Path, fed: Federation) -> None:

@@ -38,7 +38,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {
         str(p.relative_to(folder)): p.read_bytes()
         for p in sorted(folder.rglob("*"))
-        if p.is_file() and p.name != ".lock"
+        if p.is_file() and not p.name.startswith(".lock")
     }
 
 

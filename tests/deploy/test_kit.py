@@ -9,6 +9,7 @@ import struct
 import sys
 import zipfile
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -111,6 +112,18 @@ def test_a_client_types_the_kit_and_its_data(office: Path, fed: Federation) -> N
     former = NodeIdentity.load(site.keys).serial
     kit.site_file(path, office / "data.npz", office / "here", say=said.append)
     assert NodeIdentity.load(site.keys).serial != former
+
+
+def test_an_old_kit_does_not_undo_a_renewal(office: Path) -> None:
+    """Keys that were renewed by copying files, and then a start with the kit of before."""
+    path = office / "kits" / "hub.zip"
+    place = kit.hub_keys(path, office / "hub", print)
+    later = datetime.now(UTC) + timedelta(seconds=2)
+    new = keys.issue(office / "keys", "hub", renew=True, now=later)
+    for name in ("node.pem", "node.key", "flower.key", "flower.pub", "crl.pem"):
+        shutil.copy(new / name, place)
+    assert kit.hub_keys(path, office / "hub", print) == place
+    assert hub_identity(place).serial == NodeIdentity.load(new).serial
 
 
 def test_a_hub_comes_up_with_its_kit_alone(office: Path) -> None:

@@ -14,7 +14,9 @@ from coterie.core.errors import InvalidInput
 from coterie.deploy.keys import authority as keys
 from coterie.deploy.keys.identity import NodeIdentity, Revocations
 from coterie.deploy.zenoh.passport import Passport
+from tests.support import peering
 from tests.support.hub_lab import NAMES, Lab, make_plan, started, wait_for
+from tests.support.town_checks import WELL, check_equal
 
 
 @pytest.fixture
@@ -105,3 +107,19 @@ def test_all_are_renewed_in_a_live_run_and_no_round_is_lost(
     assert all(c["rejected"] == 0 for c in l.status(plan)["clients"])
     ends = NodeIdentity.load(l.folder / "keys" / "nodes" / "hub")
     assert ends.expires - ends.ca_expires < timedelta(0)
+
+
+@pytest.mark.slow
+def test_a_peer_is_renewed_in_a_live_run(tmp_path: Path) -> None:
+    plan = peering.make_plan(peering.the_digits(), rounds=400, eval_every=1000)
+    with peering.peer_town(tmp_path, plan) as town:
+        town.start(*peering.NAMES)
+        town.until(lambda: town.status("p2")["round"] >= 20, "round 20")
+        keys.issue(town.keys, "p2", days=100, renew=True)
+        town.until(lambda: "the certificate of 'p2' is new" in town.log("p2"), "it is taken up")
+        t = town.status("p2")["round"]
+        assert t < 400, "the run was over too soon; the test shows nothing"
+        assert town.wait() == WELL, town.logs()
+        check_equal(town, plan, 1e-4)
+        near = [n for name in peering.NAMES for n in town.status(name)["neighbours"]]
+        assert all(n["rejected"] == 0 for n in near)

@@ -74,8 +74,14 @@ def test_the_end_of_a_certificate_is_told_at_the_start_and_in_the_status(
     keys.init(tmp_path / "keys", "lab")
     place = keys.issue(tmp_path / "keys", "hub", days=days, role="hub")
     identity, sentences = NodeIdentity.load(place), list[str]()
-    Passport.shown(identity, sentences.append)
+    passport = Passport.shown(identity, sentences.append)
     assert len(sentences) == warned
+    passport.check()
+    assert len(sentences) == warned  # and not again and again
+    passport.seen.clear()  # a day later it is another sentence
+    passport.check()
+    assert len(sentences) == 2 * warned
+    del sentences[1:]
     if warned:
         assert re.match(r"the certificate of 'hub' ends in 2[89] days", sentences[0])
         assert "coterie keys issue FOLDER hub --renew" in sentences[0]

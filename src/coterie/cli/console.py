@@ -57,6 +57,8 @@ Metrics = Annotated[
     int | None,
     typer.Option(
         "--metrics",
+        envvar="COTERIE_METRICS",
+        show_envvar=True,
         help="Show /metrics (for Prometheus) and /healthz on this port of 127.0.0.1.",
         min=1,
         max=65535,

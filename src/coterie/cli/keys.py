@@ -56,7 +56,10 @@ def init(
         f"The CA of {ca.name!r} is in {folder}, valid until {ca.expires:%Y-%m-%d}. Keep a copy of"
         " the folder; its ca.key is for nobody else."
     )
-    _print(f"Next: coterie keys issue {folder} NAME --host its.dns.name")
+    _print(
+        f"Next: coterie keys kit {folder} plan.toml --hub its.dns.name:9092 for a hub and its"
+        f" clients, or coterie keys issue {folder} NAME --host its.dns.name for each node."
+    )
 
 
 @keys_app.command()
@@ -135,6 +138,29 @@ def kit(
     _print(f"A client: coterie client join {made[-1].name} data.csv")
 
 
+@keys_app.command("import")
+def import_(
+    folder: Annotated[Path, typer.Argument(help="Where to make the node's folder of keys.")],
+    certificate: Annotated[Path, typer.Option("--cert", help="Its certificate (PEM).")],
+    key: Annotated[Path, typer.Option("--key", help="Its private key (PEM, not encrypted).")],
+    ca: Annotated[Path, typer.Option("--ca", help="The CA that issued it directly (PEM).")],
+    role: Annotated[str, typer.Option(help="hub, client or peer.")] = "client",
+    crl: Annotated[
+        Path | None, typer.Option("--crl", help="The CA's revocation list (PEM).")
+    ] = None,
+) -> None:
+    """Use a certificate of your own public key infrastructure; its common name is the node's name.
+
+    Example: coterie keys import ward-a --cert ward-a.pem --key ward-a.key --ca ca.pem
+    """
+    from coterie.deploy.keys.own import bring
+
+    who = bring(folder, certificate, key, ca, role, crl=crl)
+    _print(f"{folder} has the keys of the {who.role} {who.name!r}, until {who.expires:%Y-%m-%d}.")
+    if crl is None:
+        _print(f"No list of the revoked was given: put one into {folder / 'crl.pem'} when needed.")
+
+
 @keys_app.command("list")
 def list_(
     folder: Folder,
@@ -199,8 +225,8 @@ def revoke(
 def _spread(folder: Path) -> str:
     return (
         f"The list {folder / 'crl.pem'} and its copies in {folder / 'nodes'} are new, but nothing"
-        " was sent: copy crl.pem into the folder of every other node, which reads it again every"
-        " round."
+        " was sent: copy crl.pem into the hub's folder of keys, which passes it on to its clients,"
+        " or into that of every peer; it is read again every round."
     )
 
 

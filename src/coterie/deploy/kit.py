@@ -49,16 +49,18 @@ class Kit:
         """Write folder/keys and folder/plan.toml, for their owner alone; gives folder/keys.
 
         The keys there are replaced at once, so a kit with renewed keys may be unpacked over an old
-        one; the list of the revoked is not, if that which is there is newer.
+        one. Keys and a list of the revoked that are there and newer than the kit's stay.
         """
         from coterie.deploy.keys.files import fill_folder, writable
-        from coterie.deploy.keys.identity import newer_list
+        from coterie.deploy.keys.identity import is_later, newer_list
 
         keys, files = folder / "keys", {name: self.files[name] for name in KEYS if self.has(name)}
         with writable(folder):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             files["crl.pem"] = newer_list(files["crl.pem"], keys / "crl.pem")
             there = {n: (keys / n).read_bytes() for n in files if (keys / n).is_file()}
+            if is_later(keys / "node.pem", files["node.pem"]):
+                files |= {n: data for n, data in there.items() if n not in ("ca.pem", "crl.pem")}
             if there != files:  # a process may be using those that are there
                 fill_folder(keys, {name: (data, 0o600) for name, data in files.items()})
         write_text(folder / "plan.toml", self.files["plan.toml"].decode())

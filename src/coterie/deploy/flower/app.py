@@ -33,11 +33,14 @@ def _serve(grid: Grid, context: Context) -> None:
                 f"the run config's {key} is {value!r}, but must be an absolute path on the hub's"
                 " machine."
             )
-    serve(grid, Path(given["plan"]), Path(given["folder"]))
+    keys = str(context.run_config.get("keys", ""))
+    serve(grid, Path(given["plan"]), Path(given["folder"]), Path(keys) if keys else None)
 
 
-def serve(grid: Grid, file: Path, folder: Path) -> None:
-    """Run a plan to its end, from wherever it was left."""
+def serve(grid: Grid, file: Path, folder: Path, keys: Path | None = None) -> None:
+    """Run a plan to its end, from wherever it was left; in the folder `keys` lie ca.pem and
+    crl.pem, by which names are refused.
+    """
     from coterie.deploy.hub import Hub
     from coterie.deploy.log import Log
     from coterie.deploy.plan import Plan
@@ -47,8 +50,13 @@ def serve(grid: Grid, file: Path, folder: Path) -> None:
     make_folder(lock, force=True)
     with locked(lock):
         log = Log(folder / f"{plan.name}.log", lambda sentence: print(sentence, flush=True))
+        revoked: Callable[[], frozenset[str]] = frozenset
+        if keys is not None:
+            from coterie.deploy.keys.identity import Revocations
+
+            revoked = Revocations(keys / "ca.pem", keys / "crl.pem", log.say).revoked_names
         try:
-            Conductor(grid, Hub(plan, folder / plan.name, say=log.say), log.say).run()
+            Conductor(grid, Hub(plan, folder / plan.name, say=log.say), log.say, revoked).run()
         except CoterieError as error:
             log.say(f"stopped: {error}")
             raise

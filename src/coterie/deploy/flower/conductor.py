@@ -38,8 +38,14 @@ class Conductor:
     --name ward-a`); nothing that a node says of itself counts.
     """
 
-    def __init__(self, grid: Grid, hub: Hub, say: Callable[[str], None]) -> None:
-        self.grid, self.hub, self.say = grid, hub, say
+    def __init__(
+        self,
+        grid: Grid,
+        hub: Hub,
+        say: Callable[[str], None],
+        revoked: Callable[[], frozenset[str]] = frozenset,
+    ) -> None:
+        self.grid, self.hub, self.say, self.revoked = grid, hub, say, revoked
         if isinstance(hub.plan.clients, int):
             raise InvalidInput(
                 "clients is a number, but a hub knows its clients by name: list them."
@@ -52,6 +58,8 @@ class Conductor:
         self.pause: dict[int, float] = {}
         """Client → when it may be asked again after an answer that could not be used."""
         self.looked = 0.0
+        self.refused: frozenset[str] = frozenset()
+        """Who is not asked, and not waited for."""
 
     def run(self) -> None:
         hub = self.hub
@@ -65,6 +73,8 @@ class Conductor:
             self._gather(hub.requests, what)
             before = hub.ledger.up, hub.ledger.down
             came, missing = len(hub.replies), [self.names[k] for k in hub.missing]
+            if self.refused.issuperset(self.names):
+                raise GaveUp(f"{what}: nobody is left who may take part.")
             hub.close()
             without = f", without {', '.join(missing)}" if missing else ""
             up, down = hub.ledger.up - before[0], hub.ledger.down - before[1]
@@ -88,7 +98,7 @@ class Conductor:
         while True:
             self._send(requests)
             self._pull(what)
-            waiting = self.hub.missing
+            waiting = self._missing()
             if not waiting:
                 break
             waited = time.monotonic() - began
@@ -112,14 +122,21 @@ class Conductor:
 
     def _look(self) -> None:
         self.looked, found = time.monotonic(), dict[int, tuple[int, str]]()
+        revoked = self.revoked() & set(self.names)
+        for name in sorted(revoked - self.refused):
+            self.say(f"{self.hub.title}: {name} is revoked: it is not asked and does not count.")
+        self.refused = revoked
         for node in self.grid.get_nodes():
-            if node.name in self.names:
+            if node.name in self.names and node.name not in revoked:
                 found[self.names.index(node.name)] = (node.node_id, str(node.last_activated_at))
         self.present = found
         for ident, asked in list(self.asked.items()):
             # One that has come back since it was asked does not know of it any more.
             if self.present.get(asked.k, asked.to) != asked.to:
                 del self.asked[ident]
+
+    def _missing(self) -> list[int]:
+        return [k for k in self.hub.missing if self.names[k] not in self.refused]
 
     def _names(self, clients: Iterable[int]) -> str:
         return ", ".join(
@@ -161,7 +178,8 @@ class Conductor:
             return
         for message in self.grid.pull_messages(list(self.asked)):
             asked = self.asked.pop(message.metadata.reply_to_message_id, None)
-            if asked is not None and asked.k not in self.hub.replies:
+            refused = asked is None or self.names[asked.k] in self.refused
+            if asked is not None and not refused and asked.k not in self.hub.replies:
                 self._take(asked.k, message, what)
 
     def _take(self, k: int, message: Message, what: str) -> None:

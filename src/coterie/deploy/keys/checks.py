@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from coterie.core.errors import InvalidInput
-from coterie.deploy.keys.library import InvalidSignature, x509
+from coterie.deploy.keys.library import ExtendedKeyUsageOID, InvalidSignature, x509
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -68,6 +68,41 @@ def check_dates(path: Path, certificate: x509.Certificate, now: datetime, remedy
         )
     if now >= end:
         raise InvalidInput(f"{path} expired on {end:%Y-%m-%d}: {remedy}.")
+
+
+def _uses(certificate: x509.Certificate) -> set[str]:
+    known = {
+        ExtendedKeyUsageOID.SERVER_AUTH: "serverAuth",
+        ExtendedKeyUsageOID.CLIENT_AUTH: "clientAuth",
+    }
+    try:
+        listed = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    except x509.ExtensionNotFound:
+        return set(known.values())
+    return {name for use, name in known.items() if use in listed}
+
+
+def serves_too(certificate: x509.Certificate) -> bool:
+    """Whether it is for being called as well as for calling."""
+    return "serverAuth" in _uses(certificate)
+
+
+def check_use(path: Path, certificate: x509.Certificate, role: str) -> None:
+    """What a certificate says that it is for must be what its holder does: a client calls; a hub
+    and a peer are called as well. What says nothing is for everything.
+    """
+    uses, found = _uses(certificate), certificate.extensions
+    needed = ("clientAuth",) if role == "client" else ("serverAuth", "clientAuth")
+    if lacking := [use for use in needed if use not in uses]:
+        raise InvalidInput(
+            f"{path} is not for {' and '.join(lacking)} (extended key usage), which a {role} needs."
+        )
+    try:
+        signs = found.get_extension_for_class(x509.KeyUsage).value.digital_signature
+    except x509.ExtensionNotFound:
+        signs = True
+    if not signs:
+        raise InvalidInput(f"{path} is not for signatures (key usage), which TLS needs.")
 
 
 def is_issued_by(certificate: x509.Certificate, ca: x509.Certificate) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +13,15 @@ from typing import Any
 from coterie.core.errors import InvalidInput
 from coterie.deploy.keys.books import SOON
 from coterie.deploy.keys.certificates import node_name_of, reason_of
-from coterie.deploy.keys.checks import attribute, check_dates, is_issued_by, whole_seconds
+from coterie.deploy.keys.checks import (
+    attribute,
+    check_dates,
+    check_name,
+    check_use,
+    is_issued_by,
+    serves_too,
+    whole_seconds,
+)
 from coterie.deploy.keys.files import (
     load_ca,
     load_certificate,
@@ -25,6 +34,11 @@ from coterie.deploy.keys.files import (
 from coterie.deploy.keys.library import UnsupportedAlgorithm, x509
 
 NODE_FILES = ("node.pem", "node.key", "ca.pem", "crl.pem", "flower.key", "flower.pub")
+OWN = "own-pki.json"
+"""Where certificates are of a public key infrastructure of the user's own: it says the role."""
+LARGEST_LIST = 8 << 20
+NAMES = "refused-names.txt"
+"""Names that are refused besides those of the list, one a line; for lists that have no names."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +51,8 @@ class NodeIdentity:
     serial: int
     expires: datetime
     ca_expires: datetime
+    serves: bool = True
+    """Whether it may be called, and not only call."""
 
     @property
     def certificate(self) -> Path:
@@ -80,7 +96,7 @@ class NodeIdentity:
         return ""
 
     def revocations(self, warn: Callable[[str], None] | None = None) -> Revocations:
-        return Revocations(self.ca, self.crl, warn)
+        return Revocations(self.ca, self.crl, warn, needed=not (self.folder / OWN).is_file())
 
     @classmethod
     def load(cls, folder: Path, *, now: datetime | None = None) -> NodeIdentity:
@@ -88,10 +104,12 @@ class NodeIdentity:
         nobody.
         """
         folder, now = Path(folder).absolute(), whole_seconds(now)
-        if missing := [f for f in NODE_FILES if not (folder / f).is_file()]:
+        own = (folder / OWN).is_file()
+        needed = NODE_FILES[:3] if own else NODE_FILES
+        if missing := [f for f in needed if not (folder / f).is_file()]:
             raise InvalidInput(
                 f"the node's folder {str(folder)!r} has no {', '.join(missing)}: carry over the"
-                " whole folder that `coterie keys issue` wrote."
+                f" whole folder that `coterie keys {'import' if own else 'issue'}` wrote."
             )
         path = folder / "node.pem"
         certificate, ca = load_certificate(path), load_ca(folder / "ca.pem")
@@ -101,7 +119,8 @@ class NodeIdentity:
                 " `coterie keys issue`."
             )
         if (
-            openssh_text(load_key(folder / "flower.key", openssh=True).public_key())
+            not own
+            and openssh_text(load_key(folder / "flower.key", openssh=True).public_key())
             != read_bytes(folder / "flower.pub").decode(errors="replace").strip()
         ):
             raise InvalidInput(
@@ -121,14 +140,28 @@ class NodeIdentity:
             now,
             f"ask its operator for a new one (coterie keys issue FOLDER {name} --renew)",
         )
-        if Revocations(folder / "ca.pem", folder / "crl.pem").refuses(certificate):
+        listed = Revocations(folder / "ca.pem", folder / "crl.pem", needed=not own)
+        if listed.refuses(certificate):
             raise InvalidInput(
                 f"{path} of {name!r} is revoked, says {folder / 'crl.pem'}: ask the federation's"
                 " operator for another identity."
             )
-        role = attribute(certificate.subject, x509.NameOID.ORGANIZATIONAL_UNIT_NAME)
+        unit = attribute(certificate.subject, x509.NameOID.ORGANIZATIONAL_UNIT_NAME)
+        role = own_role(folder / OWN) if own else unit
+        check_name(f"the common name in {path}", name)
+        check_use(path, certificate, role)
         ends = certificate.not_valid_after_utc, ca.not_valid_after_utc
-        return cls(folder, name, role, certificate.serial_number, *ends)
+        serves = serves_too(certificate)
+        return cls(folder, name, role, certificate.serial_number, *ends, serves)
+
+
+def own_role(path: Path) -> str:
+    """What the certificate in a folder of `coterie keys import` is used for."""
+    try:
+        role = json.loads(read_bytes(path))["role"]
+    except (ValueError, KeyError, TypeError):
+        raise InvalidInput(f"{path} is damaged: repeat `coterie keys import`.") from None
+    return str(role)
 
 
 def newer_list(given: bytes, there: Path) -> bytes:
@@ -138,6 +171,16 @@ def newer_list(given: bytes, there: Path) -> bytes:
         return here if _number(here) > _number(given) else given
     except (OSError, ValueError, x509.ExtensionNotFound):
         return given
+
+
+def is_later(there: Path, given: bytes) -> bool:
+    """Whether the certificate in a file was issued to the same node after the one that is given."""
+    try:
+        mine, theirs = load_certificate(there), x509.load_pem_x509_certificate(given)
+    except ValueError:  # InvalidInput is one
+        return False
+    same = (mine.subject, mine.issuer) == (theirs.subject, theirs.issuer)
+    return same and mine.not_valid_before_utc > theirs.not_valid_before_utc
 
 
 def _number(data: bytes) -> int:
@@ -154,7 +197,14 @@ class Revocations:
     so a bad list is an error.
     """
 
-    def __init__(self, ca: Path, crl: Path, warn: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self,
+        ca: Path,
+        crl: Path,
+        warn: Callable[[str], None] | None = None,
+        *,
+        needed: bool = True,
+    ) -> None:
         self._ca, self._path, self._warn = (
             load_ca(Path(ca)),
             Path(crl),
@@ -162,10 +212,13 @@ class Revocations:
         )
         self._stamp: tuple[int, ...] | None = None
         self._number, self._serials, self._names = -1, frozenset[int](), frozenset[str]()
-        self._superseded = frozenset[int]()
-        stamp, data = self._open()
-        self._take(data)
-        self._stamp = stamp
+        self._superseded, self._data = frozenset[int](), b""
+        if needed or self._path.is_file():
+            stamp, data = self._open()
+            self._take(data)
+            self._stamp = stamp
+        else:
+            self._stamp = ()
 
     def current(self) -> frozenset[int]:
         """The serial numbers that are refused."""
@@ -186,6 +239,8 @@ class Revocations:
         """Take a list that somebody passes on, and put it in the file's place, if the CA has signed
         it and it is newer; True when it was taken. Raises InvalidInput when it is no such list.
         """
+        if len(data) > LARGEST_LIST:
+            raise InvalidInput(f"a list of the revoked has {len(data)} bytes, which is too many.")
         before = self.newest()[0]
         self._take(data)
         if self._number == before:
@@ -200,7 +255,15 @@ class Revocations:
         A renewed node's name is not among them, though its former serial number is refused.
         """
         self._refresh()
-        return self._names
+        return self._names | self._more_names()
+
+    def _more_names(self) -> frozenset[str]:
+        try:
+            text = self._path.with_name(NAMES).read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return frozenset()
+        lines = (line.partition("#")[0].strip() for line in text.splitlines())
+        return frozenset(line for line in lines if line)
 
     def refuses(self, who: x509.Certificate | Path | int | str) -> bool:
         """By certificate (or its PEM file), serial number or name.

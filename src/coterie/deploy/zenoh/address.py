@@ -112,6 +112,11 @@ class Address:
                 f"the keys are of {self.identity.name!r}, but this is {self.name!r}; a certificate"
                 " is for one name."
             )
+        if self.listen and self.identity is not None and not self.identity.serves:
+            raise InvalidInput(
+                f"listen is {self.listen!r}, but the keys of {self.name!r} are for calling only:"
+                " peers that listen need keys issued with --role peer."
+            )
         if not self.listen and not any(self.neighbours.values()):
             raise InvalidInput(
                 "nothing is given to listen on, and no neighbour has an endpoint: nobody could"

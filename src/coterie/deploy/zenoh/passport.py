@@ -40,7 +40,7 @@ class Passport:
         """Says so, if a certificate is about to end."""
         if warning := identity.warning():
             say(warning)
-        return cls(identity, identity.revocations(say), say, {_stamp(identity)})
+        return cls(identity, identity.revocations(say), say, {_stamp(identity), warning})
 
     def refused(self) -> frozenset[str]:
         """The names that are revoked, by a list that is read again when it changes."""
@@ -48,7 +48,8 @@ class Passport:
 
     def newest(self) -> tuple[int, bytes] | None:
         """The list of the revoked and its number, to be passed on."""
-        return None if self.revocations is None else self.revocations.newest()
+        found = None if self.revocations is None else self.revocations.newest()
+        return found if found and found[1] else None
 
     def check(self) -> None:
         """Raises InvalidInput when this site's own certificate is of no use any more.
@@ -68,6 +69,8 @@ class Passport:
             self.revocations.refuses(serial) and serial not in self.revocations.superseded()
         ):
             raise InvalidInput(f"the certificate of {name!r} is revoked; this participant stops.")
+        if warning := self.identity.warning():
+            self._once(warning)  # which is another sentence every day
         if serial in self.revocations.superseded():
             self._once(
                 f"the certificate of {name!r} was renewed, and the new one is not here yet: put it"
