@@ -206,7 +206,16 @@ def test_a_hub_that_is_older_than_its_clients_says_what_heals_it(
 
 def test_a_client_whose_folder_is_lost_is_told_of_by_both(tmp_path: Path, fed: Federation) -> None:
     plan = make_plan(fed, "fedu", rounds=3, rules=Rules(give_up=0.5))
-    room, empty = Room(tmp_path, fed, plan), Room(tmp_path / "empty", fed, plan)
+    refusals: list[str] = []
+
+    def once(name: str, sent: bytes) -> bytes | None:
+        """Its process says so, and ends."""
+        if b'"error"' not in sent:
+            return sent
+        refusals.append(name)
+        return sent if len(refusals) == 1 else None
+
+    room, empty = Room(tmp_path, fed, plan, once), Room(tmp_path / "empty", fed, plan)
     close = room.hub.close
 
     def closes() -> None:

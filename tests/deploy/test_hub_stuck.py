@@ -128,7 +128,7 @@ def test_a_client_whose_folder_is_lost_stops_and_comes_back_as_it_is_told(
     after(l, plan, 2)
     l.kill("ward-b")
     state.rename(away)
-    for what, copy in (("lost", None), ("an older copy put back", old)):
+    for what, copy in (("is lost", None), ("is an older copy", old)):
         if copy is not None:
             shutil.rmtree(state)
             shutil.copytree(copy, state)

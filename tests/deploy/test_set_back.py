@@ -126,6 +126,12 @@ def test_a_hub_that_was_put_back_goes_on_when_its_operator_says_so(
     assert reply.lost
     for view, model in room.clients[0].models().items():
         np.testing.assert_array_equal(model.flat(), before[0][view].flat())
+    room.round()
+    file = tmp_path / "client1" / FILE
+    file.rename(tmp_path / "away")
+    with pytest.raises(Forgot, match="had round 2 of this client"):  # also after it was set back
+        room.new_client(1).answer(room.hub.requests()[1])
+    (tmp_path / "away").rename(file)
     room.run()
     assert room.hub.finished
     assert all(client.kept.finished for client in room.clients)

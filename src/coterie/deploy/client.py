@@ -178,14 +178,19 @@ class Client:
             request.again == kept.again and request.kind != "finish" and t <= kept.worked
         ):
             raise Ahead(t, kept.worked)
-        if request.again > kept.again:
-            self._keep(dataclasses.replace(kept, again=request.again))
-            if t > kept.worked:
-                return None
-            back = f"the hub was set back from round {kept.worked} to {t}"
-            return self._anew(request, f"{back}, and this client with it, but for its model", t - 1)
-        if request.worked <= kept.worked or not self._keeps:
+        if request.worked > kept.worked and self._keeps:
+            return self._forgot(request)
+        if request.again == kept.again:
             return None
+        if t <= kept.worked:
+            back = f"the hub was set back from round {kept.worked} to {t}, and this client with it"
+            return self._anew(request, f"{back}, but for its model", t - 1)
+        self._keep(dataclasses.replace(kept, again=request.again))
+        return None
+
+    def _forgot(self, request: Request) -> Reply:
+        """Raises Forgot, unless this client may go on as a newcomer."""
+        kept = self.kept
         known = f"round {kept.worked}" if kept.worked >= 0 else "none"
         less = (
             f"the hub has had round {request.worked} of this client, but the folder"
@@ -208,7 +213,8 @@ class Client:
         """Go on from round `worked` with the model that there is, and links that begin anew."""
         state = self.worker.client._replace(method_state=self.kept.state.method_state)
         whole = dataclasses.replace(self.kept, state=state, last_round=-1, sent=-2, reply=None)
-        self._keep(dataclasses.replace(whole, worked=worked, finished=False))
+        new = dataclasses.replace(whole, worked=worked, finished=False, again=request.again)
+        self._keep(new)
         return self._asks_whole(request, why, newcomer)
 
     def _lost(self, request: Request, error: Lost) -> Reply:

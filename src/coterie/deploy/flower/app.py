@@ -63,9 +63,15 @@ def serve(grid: Grid, file: Path, folder: Path, keys: Path | None = None) -> Non
 
 
 def answer(
-    paths: Sequence[Path], content: RecordDict, say: Callable[[str], None] = print
+    paths: Sequence[Path],
+    content: RecordDict,
+    say: Callable[[str], None] = print,
+    *,
+    newcomer: bool = False,
 ) -> RecordDict:
     """What a client says to a request of whichever plan it has a site file for.
+
+    newcomer: also when its folder was lost or set back.
 
     Never raises for what a user or a hub can do wrong: the sentence is the answer.
     """
@@ -83,6 +89,7 @@ def answer(
             client = Client(
                 *(site.plan, site.number, site.worker(), site.folder),
                 share_scores=site.share_scores,
+                newcomer=newcomer,
                 say=say,
             )
             return packed(client.answer(request))
@@ -103,4 +110,5 @@ def sites_of(text: str) -> list[Path]:
 def _answer(message: Message, context: Context) -> Message:
     use_users_cache()
     paths = sites_of(str(context.node_config.get("sites", "")))
-    return Message(answer(paths, message.content), reply_to=message)
+    newcomer = bool(context.node_config.get("newcomer", False))
+    return Message(answer(paths, message.content, newcomer=newcomer), reply_to=message)

@@ -34,7 +34,7 @@ def why_not(place: str, identity: Any, *, by_name: bool = True) -> str:
         except TimeoutError:
             return (
                 f"the hub at {place} cannot be reached: something takes its bytes there and answers"
-                " nothing"
+                " nothing (a line that is cut, or a gate that strangers keep busy)"
             )
         except OSError as error:
             return f"the hub at {place} hangs up ({error.strerror or error})"

@@ -124,7 +124,7 @@ def gate(identity: Any, listen: str, plans: Mapping[str, Enrolled]) -> dict[str,
     clients = sum(len(one.clients) for one in plans.values())
     limits = {
         "accept_timeout": HANDSHAKE_MS,
-        "max_sessions": 64 + 4 * clients,
+        "max_sessions": 256 + 4 * clients,
     }
     return common() | {
         "mode": "router",
