@@ -29,6 +29,8 @@ def test_python_in_the_documentation_runs(
 
     if page.name == "torch.md":
         pytest.importorskip("torch", reason="PyTorch is an extra")
+    if page.name == "data-elsewhere.md":
+        pytest.importorskip("flwr_datasets", reason="Hugging Face and flwr-datasets are an extra")
     monkeypatch.chdir(tmp_path)
     before, metrics = dict(METHODS), dict(METRICS)
     module = types.ModuleType("documentation")

@@ -88,8 +88,8 @@ def labelled(label: int) -> Split:
             "class numbers must be whole numbers",
         ),
         (
-            {"train": dataclasses.replace(split([2, 3, 4]), x=np.zeros((9, 2), int))},
-            "must be floating point",
+            {"train": dataclasses.replace(split([2, 3, 4]), x=np.zeros((9, 2), complex))},
+            "must be floating point, or whole numbers",
         ),
         (
             {"train": dataclasses.replace(split([2, 3, 4]), offsets=np.array([0, 2, 5, 8]))},

@@ -16,7 +16,14 @@ if TYPE_CHECKING:
     from coterie.coupling import graph
     from coterie.coupling.graph import Graph
     from coterie.coupling.learnt import GraphRule, learn_graph
-    from coterie.data import Federation, from_arrays, from_datasets, from_folder, from_table
+    from coterie.data import (
+        Federation,
+        from_arrays,
+        from_datasets,
+        from_folder,
+        from_hugging_face,
+        from_table,
+    )
     from coterie.engine.many import simulate_many
     from coterie.engine.simulate import Result, Simulator, simulate
     from coterie.engine.training import Training
@@ -86,7 +93,7 @@ _WHERE = {
     "coterie.coupling": "graph",
     "coterie.coupling.graph": "Graph",
     "coterie.coupling.learnt": "GraphRule learn_graph",
-    "coterie.data": "Federation from_arrays from_datasets from_folder from_table",
+    "coterie.data": "Federation from_arrays from_datasets from_folder from_hugging_face from_table",
     "coterie.engine.training": "Training",
     "coterie.estimators": "PersonalClassifier PersonalRegressor",
     "coterie.engine.many": "simulate_many",
@@ -212,6 +219,7 @@ __all__ = [
     "from_arrays",
     "from_datasets",
     "from_folder",
+    "from_hugging_face",
     "from_table",
     "get_method",
     "get_model",

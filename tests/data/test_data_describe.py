@@ -226,6 +226,7 @@ def test_every_source_gives_its_options_back() -> None:
     from coterie.data import SOURCES
 
     for name in set(SOURCES) - {"table", "folder"}:
-        made = get_source(name, {"path": "many"} if name == "mapped" else None)
+        located = name in ("hugging-face", "mapped", "text")
+        made = get_source(name, {"path": "many"} if located else None)
         assert get_source(name, made.to_config()) == made
         assert made.summary

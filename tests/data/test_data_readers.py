@@ -161,10 +161,10 @@ def batch_bytes(n: int, *, seed: int = 0, **changes: object) -> bytes:
         b"data": rng.integers(0, 256, (n, 3072), dtype=np.uint8),
     }
     batch |= {k.encode(): v for k, v in changes.items()}
-    return _python2(batch)
+    return python2(batch)
 
 
-def _python2(value: object) -> bytes:
+def python2(value: object) -> bytes:
     """Protocol 2 with bytes written as Python 2 strings (opcodes SHORT_BINSTRING and BINSTRING),
     which Python 3 does not write by itself.
     """

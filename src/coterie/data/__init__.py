@@ -1,12 +1,17 @@
 """Federations: what each client has. One file per source; `partition` holds the splitting rules."""
 
 from coterie.data import (
+    characters,
     cifar10,
+    cifar100,
     digits,
     emnist,
+    femnist,
     har,
+    hugging,
     linear,
     mapped,
+    medmnist,
     mnist,
     own,
     synthetic,
@@ -23,6 +28,7 @@ from coterie.data.federation import (
     warn_without_test,
     without_test,
 )
+from coterie.data.hugging import from_hugging_face
 from coterie.data.partition import downsample
 from coterie.data.prepared import Prepared, inputs_of
 from coterie.data.scaling import standardise
@@ -34,19 +40,25 @@ __all__ = [
     "Prepared",
     "Source",
     "Split",
+    "characters",
     "cifar10",
+    "cifar100",
     "digits",
     "downsample",
     "emnist",
+    "femnist",
     "from_arrays",
     "from_datasets",
     "from_folder",
+    "from_hugging_face",
     "from_table",
     "get_source",
     "har",
+    "hugging",
     "inputs_of",
     "linear",
     "mapped",
+    "medmnist",
     "mnist",
     "own",
     "pack",

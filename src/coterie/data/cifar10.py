@@ -70,8 +70,11 @@ class _ArraysOnly(pickle.Unpickler):
         raise pickle.UnpicklingError("it refers to an object outside itself")
 
 
-def read_batch(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Pictures (10,000 × 3,072 bytes) and labels of one batch file."""
+def read_batch(
+    path: Path, count: int | None = None, key: bytes = b"labels", classes: int = 10
+) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """Pictures (10,000 × 3,072 bytes, or `count` of them) and labels of one batch file."""
+    count = PER_BATCH if count is None else count
     data = read_bytes(path)
     try:
         # The batches were written by Python 2, whose strings are bytes.
@@ -79,20 +82,26 @@ def read_batch(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     except Exception as error:  # a damaged pickle can raise almost anything
         raise corrupt(path, str(error) or type(error).__name__) from None
     x = batch.get(b"data") if isinstance(batch, dict) else None
-    y = batch.get(b"labels") if isinstance(batch, dict) else None
+    y = batch.get(key) if isinstance(batch, dict) else None
     if (
         not isinstance(x, np.ndarray)
         or x.dtype != np.uint8
-        or x.shape != (PER_BATCH, 3072)
+        or x.shape != (count, 3072)
         or not isinstance(y, list)
-        or len(y) != PER_BATCH
+        or len(y) != count
     ):
         raise corrupt(
-            path, f"it is not a batch of {PER_BATCH:,} pictures of 3,072 bytes with as many labels"
+            path, f"it is not a batch of {count:,} pictures of 3,072 bytes with as many labels"
         )
-    if not all(type(v) is int and 0 <= v < 10 for v in y):
-        raise corrupt(path, "its labels are not numbers from 0 to 9")
+    if not all(type(v) is int and 0 <= v < classes for v in y):
+        raise corrupt(path, f"its labels are not numbers from 0 to {classes - 1}")
     return x, np.asarray(y, np.uint8)
+
+
+def half_scaled(x: NDArray[Any]) -> Scaling:
+    """FedU's (x/255 − 0.5)/0.5: the same for every pixel, so nothing is fitted."""
+    half = np.full(x.shape[1:], 127.5, np.float32)
+    return Scaling(half, half)
 
 
 @source("cifar10")
@@ -151,6 +160,4 @@ class Cifar10(Pictures):
         return arrays["x"], arrays["y"]
 
     def paper_scaling(self, x: NDArray[Any]) -> Scaling:
-        """FedU's (x/255 − 0.5)/0.5: the same for every pixel, so nothing is fitted."""
-        half = np.full(x.shape[1:], 127.5, np.float32)
-        return Scaling(half, half)
+        return half_scaled(x)

@@ -32,6 +32,8 @@ __all__ = [
     "without_test",
 ]
 SPLITS = ("train", "validation", "test")
+LARGEST = 2**24
+"""Whole numbers up to here are exact in single precision."""
 PER_CLIENT = ("clients", "cluster")
 """Facts that hold one value per client wherever they stand."""
 
@@ -78,8 +80,9 @@ class Federation:
     """The data of N clients.
 
     `train` must hold at least one sample of every client; `validation` and `test` may be empty for
-    some (they are then left out of means, and named). Inputs are floating point; targets are class
-    numbers 0 … classes−1, or floating point for regression.
+    some (they are then left out of means, and named). Inputs are floating point, or whole numbers
+    that a model looks up (characters, words); targets are class numbers 0 … classes−1, or floating
+    point for regression.
     """
 
     name: str
@@ -139,11 +142,18 @@ class Federation:
                 f"{where} has offsets that do not cover its {len(s.x)} inputs and {len(s.y)}"
                 " targets from 0 upwards."
             )
-        if not np.issubdtype(s.x.dtype, np.floating):
+        if np.issubdtype(s.x.dtype, np.integer):
+            if len(s.x) and max(int(s.x.max()), -int(s.x.min())) > LARGEST:
+                raise InvalidInput(
+                    f"{where} has whole numbers beyond {LARGEST:,} as inputs; single precision does"
+                    " not tell these apart, so give floating-point numbers or smaller ones."
+                )
+        elif not np.issubdtype(s.x.dtype, np.floating):
             raise InvalidInput(
-                f"{where} has inputs of type {s.x.dtype}; they must be floating point."
+                f"{where} has inputs of type {s.x.dtype}; they must be floating point, or whole"
+                " numbers."
             )
-        if not all(np.isfinite(part).all() for part in chunks(s.x)):
+        elif not all(np.isfinite(part).all() for part in chunks(s.x)):
             wrong = [~np.isfinite(part.reshape(len(part), -1)).all(1) for part in chunks(s.x)]
             row = int(np.flatnonzero(np.concatenate(wrong))[0])
             owner = int(np.searchsorted(o, row, "right")) - 1

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 from coterie.core.errors import InvalidInput
 from coterie.core.options import option
-from coterie.data import clusters, partition, pfedme_draw
+from coterie.data import clusters, partition, pfedme_draw, split_names
 from coterie.data.base import Source
 from coterie.data.federation import Federation, Split, cut, without_test
 from coterie.data.files import Published, search
 from coterie.data.scaling import Scaling, fit, standardise
 
-SPLITS = ("labels", "fedu", "pfedme", "pfedme-shared", "dirichlet", "iid")
+SPLITS = ("labels", "fedu", "pfedme", "pfedme-shared", "dirichlet", "quantity", "iid")
 HONEST_VALIDATION = 0.1
 
 
@@ -104,6 +104,25 @@ class Prepared(Source):
         paths = search(self.published(), self.data_dir)
         return next(iter(paths.values())).parent if paths else None
 
+    @staticmethod
+    def largest(
+        owner: NDArray[Any], names: list[str], least: int, most: int
+    ) -> tuple[NDArray[np.int64], list[str]]:
+        """Natural clients with at least `least` samples, of these the `most` largest (0: all),
+        numbered anew in their order; samples of the others are nobody's.
+        """
+        sizes = np.bincount(owner, minlength=len(names))
+        kept = np.flatnonzero(sizes >= least)
+        if most and len(kept) > most:
+            kept = np.sort(kept[np.argsort(-sizes[kept], kind="stable")[:most]])
+        if not len(kept):
+            raise InvalidInput(
+                f"no client has {least} samples: the largest of {len(names)} has {sizes.max()}."
+            )
+        number = np.full(len(names), -1, np.int64)
+        number[kept] = np.arange(len(kept))
+        return number[owner], [names[k] for k in kept]
+
     def assemble(
         self,
         x: NDArray[Any],
@@ -169,7 +188,11 @@ class Labelled(Prepared):
     split: str = option("labels", "how samples are given to clients", choices=SPLITS)
     labels: int = option(2, "splits 'labels' and 'fedu': labels per client", low=1)
     alpha: float = option(
-        0.1, "split 'dirichlet': small is unequal, large is alike", symbol="α", above=0, static=True
+        0.1,
+        "splits 'dirichlet' and 'quantity': small is unequal, large is alike",
+        symbol="α",
+        above=0,
+        static=True,
     )
     sizes: str = option(
         "equal", "splits 'labels' and 'iid': how the clients' sizes differ", choices=partition.SIZES
@@ -181,7 +204,13 @@ class Labelled(Prepared):
         1.5, "power-law sizes: P(size > s) falls as s^−exponent", above=0, static=True
     )
     mean_size: int = option(0, "keep about so many samples per client on average (0: all)", low=0)
-    minimum: int = option(10, "splits 'dirichlet' and 'iid': the fewest samples of a client", low=1)
+    minimum: int = option(
+        10, "splits 'dirichlet', 'quantity' and 'iid': the fewest samples of a client", low=1
+    )
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "split", split_names.ours(self.split))
+        super().__post_init__()
 
     def owners(self, y: NDArray[Any], seed: int) -> partition.Owners:
         """Who owns which sample. Depends on the labels, the options and the seed alone."""
@@ -192,6 +221,9 @@ class Labelled(Prepared):
             owner = partition.pfedme(y, self.clients)
         elif self.split == "dirichlet":
             owner = partition.dirichlet(y, self.clients, self.alpha, rng, minimum=self.minimum)
+        elif self.split == "quantity":
+            weights = partition.dirichlet_sizes(self.clients, self.alpha, rng)
+            owner = partition.iid(len(y), weights, rng, minimum=self.minimum)
         else:
             weights = partition.size_weights(
                 self.sizes, self.clients, rng, spread=self.spread, exponent=self.exponent
@@ -224,6 +256,7 @@ class Labelled(Prepared):
 class Pictures(Labelled):
     """Sets of small pictures, bytes from 0 to 255."""
 
+    SPLITS: ClassVar[tuple[str, ...]] = SPLITS
     names: ClassVar[tuple[str, ...]] = ()
 
     shape: str = option(
@@ -240,13 +273,18 @@ class Pictures(Labelled):
         """The papers' (x − μ)/(σ + 0.001) per pixel over the whole set, test pictures included."""
         return fit(x, extra=0.001)
 
+    def class_names(self, y: NDArray[Any]) -> tuple[str, ...]:
+        """The names of the classes, given all labels."""
+        return self.names
+
     def load(self, seed: int) -> Federation:
         x, y = self.pictures()
+        names = self.class_names(y)
         rows, owner = self.dealt(y, seed)
         whole = x
         if rows is not None:
             x, y = x[rows], y[rows]
-        x, y, facts = self.hide(x, y, owner, seed, len(self.names))
+        x, y, facts = self.hide(x, y, owner, seed, len(names))
         if self.shape == "flat":
             x = x.reshape(len(x), -1)
         fitted_on = x if rows is None else whole.reshape(len(whole), *x.shape[1:])
@@ -256,8 +294,8 @@ class Pictures(Labelled):
             y,
             owner,
             seed,
-            classes=len(self.names),
-            facts={"labels": list(self.names), **facts},
+            classes=len(names),
+            facts={"labels": list(names), **facts},
             scaling=scaling,
         )
         if not self.paper and not self.standardise:

@@ -20,7 +20,7 @@ from coterie.data import pfedme_draw
 from coterie.data.federation import Federation, Split
 
 Owners = NDArray[np.int64]
-SIZES = ("equal", "log-normal", "power-law")
+SIZES = ("equal", "log-normal", "power-law", "linear", "square", "exponential")
 
 
 # ---- how much each client gets -------------------------------------------------------------------
@@ -30,7 +30,8 @@ def size_weights(
     kind: str, clients: int, rng: np.random.Generator, *, spread: float = 1.0, exponent: float = 1.5
 ) -> NDArray[np.float64]:
     """Relative sizes of the clients: all alike, exp(spread · N(0, 1)), or Pareto, P(weight > w) =
-    w^−exponent.
+    w^−exponent; or client k has k + 1, (k + 1)² or e^(k + 1), as flwr-datasets' partitioners of
+    these names have it.
     """
     if clients < 1:
         raise InvalidInput(f"the number of clients is {clients}, but must be a whole number ≥ 1.")
@@ -44,7 +45,18 @@ def size_weights(
                 f"the exponent of the power law is {exponent!r}, but must be a number > 0."
             )
         return np.asarray((1.0 - rng.random(clients)) ** (-1.0 / exponent))
+    if kind in ("linear", "square", "exponential"):
+        k = np.arange(1.0, clients + 1)
+        return k if kind == "linear" else k**2 if kind == "square" else np.exp(k - clients)
     raise unknown("the size rule", kind, SIZES)
+
+
+def dirichlet_sizes(clients: int, alpha: float, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Quantity skew: the clients' shares of all samples are drawn from Dir_N(α)."""
+    if not alpha > 0:
+        raise InvalidInput(f"alpha is {alpha!r}, but must be a number > 0.")
+    share = rng.dirichlet(np.full(clients, alpha))
+    return np.maximum(np.nan_to_num(share), np.finfo(float).tiny)
 
 
 def apportion(total: int, weights: NDArray[Any], minimum: int = 1) -> NDArray[np.int64]:

@@ -1,6 +1,6 @@
 """Models: `Model(init, apply)`, and the shipped ones by name."""
 
-from coterie.models import convolutional, dense
+from coterie.models import convolutional, dense, sequence
 from coterie.models.base import MODELS, Fitted, Model, ModelSpec, Statistics, get_model, model_spec
 from coterie.models.torch import spec as torch_spec
 from coterie.models.torch.module import TorchModel, torch_model
@@ -16,6 +16,7 @@ __all__ = [
     "dense",
     "get_model",
     "model_spec",
+    "sequence",
     "torch_model",
     "torch_spec",
 ]

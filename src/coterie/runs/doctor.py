@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import platform
 import re
@@ -145,7 +146,8 @@ def _data() -> list[Finding]:
         problem = f"COTERIE_DATA is {named!r}, but there is no such folder." if gone else ""
         found.append(Finding("COTERIE_DATA", named, problem))
     for name, source in sorted(SOURCES.items()):
-        if not issubclass(source, Prepared):
+        needed = [d.default is dataclasses.MISSING for d in source.public().values()]
+        if not issubclass(source, Prepared) or any(needed):
             continue
         try:
             place = source().found()
