@@ -1,11 +1,12 @@
-"""A PyTorch module as a model: equal to the native one, one by one and mapped, and refused in one
-sentence where it cannot be.
+"""A PyTorch module as a model, computed by PyTorch: equal to the native one, one by one and mapped,
+and refused in one sentence where it cannot be. `test_torch_jax.py` compares JAX with this.
 """
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from functools import partial
 from typing import Any
 
 import jax
@@ -23,6 +24,8 @@ from tests.support.torch_nets import RUN, Net, alone, local, native, same
 
 torch = pytest.importorskip("torch", reason="PyTorch is an extra")
 from torch import nn  # noqa: E402
+
+callback = partial(coterie.torch_model, backend="callback")
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +63,7 @@ def test_equals_the_native_perceptron(
     net = Net().double() if precision == "float64" else Net()
     rtol, atol = (1e-5, 1e-6) if precision == "float32" else (1e-10, 1e-12)
     expected = coterie.simulate(method, small, native(net, l2=0.01), precision=precision, **RUN)
-    model = coterie.torch_model(net, l2=0.01)
+    model = callback(net, l2=0.01)
     same(coterie.simulate(method, small, model, precision=precision, **RUN), expected, rtol, atol)
     if precision == "float64":
         same(
@@ -79,7 +82,7 @@ def test_every_other_method_takes_the_native_gradients(
     name: str, small: coterie.Federation
 ) -> None:
     """`local` of one client, alone, as a deployment calls it."""
-    models = {"torch": coterie.torch_model(Net()), "native": native(Net())}
+    models = {"torch": callback(Net()), "native": native(Net())}
     found = {}
     for kind, model in models.items():
         asked = coterie.get_method(
@@ -105,7 +108,7 @@ def test_every_other_method_takes_the_native_gradients(
 def test_hessian_vector_products_are_those_of_the_native_model(small: coterie.Federation) -> None:
     method = coterie.PerFedAvg(local_steps=2, order="hessian-vector", adapt_lr=0.1)
     # A smooth function, so that curvature is not only in the last layer.
-    model = coterie.torch_model(nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)).double())
+    model = callback(nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)).double())
     apply = lambda p, x: (
         jnp.tanh(x @ p["0"]["weight"].T + p["0"]["bias"]) @ p["2"]["weight"].T + p["2"]["bias"]
     )
@@ -120,7 +123,7 @@ def test_hessian_vector_products_are_those_of_the_native_model(small: coterie.Fe
 def test_the_last_layer_is_the_last_of_the_module_and_layers_can_be_named(
     ragged: coterie.Federation,
 ) -> None:
-    model = coterie.torch_model(Net())
+    model = callback(Net())
     template = model.vector(jax.random.key(0))
     assert layers(template) == ["hidden", "final"]
     assert coterie.FedPer().shared_names(template) == {"hidden"}
@@ -149,7 +152,7 @@ def test_the_start_is_the_modules_and_later_changes_of_it_do_not_matter(
     ragged: coterie.Federation,
 ) -> None:
     net = Net()
-    model = coterie.torch_model(net)
+    model = callback(net)
     before = net.hidden.weight.detach().numpy().copy()
     net.hidden.weight.data.zero_()
     for seed in (0, 1):
@@ -169,8 +172,7 @@ def test_a_loss_of_ones_own_and_short_batches(ragged: coterie.Federation) -> Non
     """
     method = coterie.FedAvg(local_epochs=2, lr=0.1)
     models = [
-        coterie.torch_model(Net(), loss)
-        for loss in (nn.CrossEntropyLoss(label_smoothing=0.1), smoothed)
+        callback(Net(), loss) for loss in (nn.CrossEntropyLoss(label_smoothing=0.1), smoothed)
     ]
     net = Net()
     for i, model in enumerate(models):
@@ -198,7 +200,7 @@ def test_a_loss_of_ones_own_and_short_batches(ragged: coterie.Federation) -> Non
 
 
 def test_class_weights_of_a_loss_take_the_precision_of_the_run(ragged: coterie.Federation) -> None:
-    model = coterie.torch_model(Net(), nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 3.0])))
+    model = callback(Net(), nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 3.0])))
     assert np.isfinite(alone(coterie.FedAvg(local_steps=1), ragged, model, "float64")).all()
 
 
@@ -212,15 +214,13 @@ def test_regression_with_one_target() -> None:
     line = coterie.models.get_model("linear").build((4,), 1)
     expected = alone(coterie.FedAvg(local_steps=2, lr=0.04), fed, line, "float64")
     for lr, loss in ((0.04, None), (0.02, nn.MSELoss())):  # which has no half in it
-        found = alone(
-            coterie.FedAvg(local_steps=2, lr=lr), fed, coterie.torch_model(net, loss), "float64"
-        )
+        found = alone(coterie.FedAvg(local_steps=2, lr=lr), fed, callback(net, loss), "float64")
         np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
 def test_dropout_is_in_gradients_only_and_belongs_to_the_seed(small: coterie.Federation) -> None:
     model, method = (
-        coterie.torch_model(Net(middle=nn.Dropout(0.5)), nn.CrossEntropyLoss(label_smoothing=0.1)),
+        callback(Net(middle=nn.Dropout(0.5)), nn.CrossEntropyLoss(label_smoothing=0.1)),
         coterie.FedAvg(local_steps=3),
     )
     before = torch.random.get_rng_state()
@@ -241,7 +241,7 @@ def test_every_step_drops_something_else(ragged: coterie.Federation) -> None:
     sim = Simulator(
         "fedavg",
         ragged,
-        coterie.torch_model(Net(middle=nn.Dropout(0.5))),
+        callback(Net(middle=nn.Dropout(0.5))),
         coterie.Training(sampling="full"),
     )
     objective = sim.now().objective(3)
@@ -263,7 +263,7 @@ def test_frozen_parameters_and_constant_buffers_stay(ragged: coterie.Federation)
 
     net = Scaled()
     net.hidden.requires_grad_(False)
-    model = coterie.torch_model(net)
+    model = callback(net)
     assert model.parameters() == 5 * 3 + 3
     template = model.vector(None)
     assert set(template.tree) == {"final"}
@@ -287,7 +287,7 @@ def test_tied_weights_are_one_parameter(ragged: coterie.Federation) -> None:
             return self.final(torch.tanh(self.two(torch.tanh(self.one(x)))))
 
     net = Tied()
-    model = coterie.torch_model(net)
+    model = callback(net)
     assert model.parameters() == 16 + 15
     module = model.module(
         model.vector(None).like(alone(coterie.FedAvg(local_steps=2), ragged, model))
@@ -300,11 +300,11 @@ def test_many_parameters_pass_without_hanging(small: coterie.Federation) -> None
     net = nn.Sequential(
         nn.Linear(4, 1000), nn.ReLU(), nn.Linear(1000, 500), nn.ReLU(), nn.Linear(500, 3)
     )
-    assert np.isfinite(alone(coterie.FedAvg(local_steps=5), small, coterie.torch_model(net))).all()
+    assert np.isfinite(alone(coterie.FedAvg(local_steps=5), small, callback(net))).all()
 
 
 def test_apply_can_be_differentiated(ragged: coterie.Federation) -> None:
-    model, other = coterie.torch_model(Net()), native(Net())
+    model, other = callback(Net()), native(Net())
     x = jnp.asarray(ragged.train.x[:6], jnp.float32)
     p = model.init(jax.random.key(0))
     slope = lambda m: jax.grad(lambda p: jnp.sum(jnp.sin(m.outputs(p, x))))(p)

@@ -13,12 +13,13 @@ torch = pytest.importorskip("torch", reason="PyTorch is an extra")
 from torch import nn  # noqa: E402
 
 
+@pytest.mark.parametrize("backend", ["jax", "callback"])
 def test_batch_normalisation_has_statistics_of_each_clients_own_data(
-    ragged: coterie.Federation,
+    ragged: coterie.Federation, backend: str
 ) -> None:
     """One of the clients has a last mini-batch of a single row."""
     net = Net(middle=nn.BatchNorm1d(5))
-    model = coterie.torch_model(net)
+    model = coterie.torch_model(net, backend=backend)
     options = {"rounds": 2, "eval_every": 2, "batch_size": 3}
     result = coterie.simulate(coterie.FedAvg(local_epochs=1), ragged, model, **options)
     for k in (0, 3):
@@ -37,8 +38,13 @@ def test_batch_normalisation_has_statistics_of_each_clients_own_data(
     assert torch.equal(net.middle.running_mean, torch.zeros(5)), "the user's module was changed"
 
 
-def test_shared_statistics_of_a_module_are_parameters(ragged: coterie.Federation) -> None:
-    model = coterie.torch_model(Net(middle=nn.BatchNorm1d(5)), shared_statistics=True)
+@pytest.mark.parametrize("backend", ["jax", "callback"])
+def test_shared_statistics_of_a_module_are_parameters(
+    ragged: coterie.Federation, backend: str
+) -> None:
+    model = coterie.torch_model(
+        Net(middle=nn.BatchNorm1d(5)), shared_statistics=True, backend=backend
+    )
     result = coterie.simulate(coterie.FedAvg(local_steps=1), ragged, model, **RUN)
     one, two = (result.personal(k).tree.statistics for k in (0, 3))
     jax.tree.map(np.testing.assert_array_equal, one, two)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def _drawn_from(seed: int) -> Iterator[None]:
+def drawn_from(seed: int) -> Iterator[None]:
     """PyTorch's generator starts from `seed` inside, and is afterwards as it was before."""
     import torch
 
@@ -61,6 +61,20 @@ class Host:
             for name in self.names
         }
 
+    def leaves(self, tree: Any) -> list[Any]:
+        """The parameters of a tree that `torch_model` made, in the order of `names`."""
+        out = []
+        for name in self.names:
+            node = tree
+            for word in name.split("."):
+                if not isinstance(node, dict) or word not in node:
+                    raise InvalidInput(
+                        f"the parameters have no {name!r}, but the module {self.label} has."
+                    )
+                node = node[word]
+            out.append(node)
+        return out
+
     def of(self, dtype: torch.dtype, training: bool) -> torch.nn.Module:
         """The module in a precision and a mode.
 
@@ -97,8 +111,10 @@ class Host:
         }
         return cast("torch.Tensor", functional_call(module, given, (x,)))
 
-    def losses(self, outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        """The mean loss, or one per sample, as the loss gives it.
+    def losses(
+        self, outputs: torch.Tensor, y: torch.Tensor, loss: Callable[..., Any] | None = None
+    ) -> torch.Tensor:
+        """The mean loss, or one per sample, as the loss gives it (`loss`: a copy of it).
 
         Targets of a regression are handed over in the shape of the outputs.
         """
@@ -110,17 +126,20 @@ class Host:
             if not y.is_floating_point():
                 return torch.nn.functional.cross_entropy(outputs, y, reduction="none")
             return 0.5 * (outputs - y).square().sum(-1)
-        dtype = outputs.dtype
-        if (
-            dtype not in self._losses
-        ):  # the weights of classes, say, must have the outputs' precision
+        return cast("torch.Tensor", (loss or self.loss_of(outputs.dtype))(outputs, y))
+
+    def loss_of(self, dtype: torch.dtype) -> Callable[..., Any]:
+        """The loss in a precision: weights of classes, say, must have the outputs'."""
+        import torch
+
+        assert self.loss is not None
+        if dtype not in self._losses:
             self._losses[dtype] = (
                 copy.deepcopy(self.loss).to(dtype)
                 if isinstance(self.loss, torch.nn.Module)
                 else self.loss
             )
-        found = self._losses[dtype](outputs, y)
-        return cast("torch.Tensor", found)
+        return self._losses[dtype]
 
     # -- callbacks ---------------------------------------------------------------------------------
 
@@ -135,7 +154,7 @@ class Host:
         """The outputs in training mode, zeros for padding, and the statistics of the batch."""
         import torch
 
-        with LOCK, _drawn_from(0), torch.no_grad():
+        with LOCK, drawn_from(0), torch.no_grad():
             tensors, inputs = _tensors(parameters, x)
             keep = np.flatnonzero(np.asarray(weight) > 0)
             own = dict(self.of(inputs.dtype, True).named_buffers())
@@ -173,7 +192,7 @@ class Host:
     def on_loss(self, parameters: Any, x: Any, y: Any, weight: Any) -> Any:
         import torch
 
-        with LOCK, _drawn_from(0), torch.no_grad():
+        with LOCK, drawn_from(0), torch.no_grad():
             tensors, inputs, targets = self._real(parameters, x, y, weight)
             if not len(inputs):
                 return np.zeros((), inputs.numpy().dtype)
@@ -190,7 +209,7 @@ class Host:
     def on_gradient(self, parameters: Any, x: Any, y: Any, weight: Any, seed: Any) -> Any:
         import torch
 
-        with LOCK, _drawn_from(int(np.asarray(seed))), torch.enable_grad():
+        with LOCK, drawn_from(int(np.asarray(seed))), torch.enable_grad():
             tensors, inputs, targets = self._real(parameters, x, y, weight)
             if not len(inputs):
                 return np.zeros((), inputs.numpy().dtype), [
@@ -209,7 +228,7 @@ class Host:
         """The Hessian of the loss times a direction."""
         import torch
 
-        with LOCK, _drawn_from(int(np.asarray(seed))), torch.enable_grad():
+        with LOCK, drawn_from(int(np.asarray(seed))), torch.enable_grad():
             tensors, inputs, targets = self._real(parameters, x, y, weight)
             nothing = [np.zeros_like(np.asarray(p)) for p in parameters]
             if not len(inputs):
@@ -254,7 +273,7 @@ class Host:
         import torch
 
         try:
-            with LOCK, _drawn_from(0), torch.no_grad():
+            with LOCK, drawn_from(0), torch.no_grad():
                 tensors, inputs = _tensors([v.astype(x.dtype) for v in self.values().values()], x)
                 found = self.outputs(tensors, inputs, training)
         except Exception as error:
@@ -324,7 +343,7 @@ class Host:
             np.zeros(2, np.int64) if task == "classification" else np.zeros((2, width), np.float32)
         )
         try:
-            with LOCK, _drawn_from(0), torch.no_grad():
+            with LOCK, drawn_from(0), torch.no_grad():
                 twice, once = (
                     self.losses(outputs[:1].repeat(2, 1), y),
                     self.losses(outputs[:1], y[:1]),

@@ -5,11 +5,12 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import Any, cast
 
 from coterie.core.errors import InvalidInput
 from coterie.core.options import option
 from coterie.models.base import Model, ModelSpec, model_spec
+from coterie.models.torch.backend import CHOICES, Choice
 from coterie.models.torch.callback import need_torch, reason
 from coterie.models.torch.module import torch_model
 
@@ -54,6 +55,12 @@ class TorchSpec(ModelSpec):
         "true: running statistics (batch normalisation) are parameters, sent and averaged with the"
         " others; nothing: each client has its own",
     )
+    backend: str = option(
+        "auto",
+        "who computes it: JAX, all clients at once, or PyTorch by callbacks, one after the other;"
+        " auto: JAX where it can",
+        choices=CHOICES,
+    )
     l2: float = option(0.0, "adds (l2/2)‖parameters‖² to the loss", low=0)
 
     def build(self, input_shape: tuple[int, ...], outputs: int) -> Model:
@@ -71,4 +78,9 @@ class TorchSpec(ModelSpec):
                     f"model.module is {self.module!r}, but calling it failed ({reason(error)})."
                 ) from None
         loss = loss() if isinstance(loss, type) else loss
-        return torch_model(module, loss, shared_statistics=bool(self.shared_statistics))
+        return torch_model(
+            module,
+            loss,
+            shared_statistics=bool(self.shared_statistics),
+            backend=cast(Choice, self.backend),
+        )
