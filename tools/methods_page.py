@@ -115,7 +115,9 @@ share = 0.02
 ```
 
 In `[[methods]]` tables: `channel = "qsgd"` or `channel = { name = "delta", share = 0.003 }`. A
-method in a comparison may have its own.
+method in a comparison may have its own. In Python: `coterie.simulate(…, channel="delta")`. Try
+`delta` first: both ends keep a public copy of what was sent so far, and a message carries only the
+largest differences to it. What is not sent now is sent later.
 
 ## Which method takes which channel
 
