@@ -36,6 +36,7 @@ def test_every_page_is_on_the_site_with_its_equations_rendered(site: Path) -> No
         bare = re.sub(r"<(code|pre|annotation)\b.*?</\1>", "", text, flags=re.DOTALL)
         assert "```math" not in bare, page
         assert not re.search(r"\$[\\_a-zA-Z]", bare), page
+        assert not re.search(r"<p>[;:,.)]", text), f"an equation cuts a paragraph of {page.name}"
     fedu = (site / "methods/fedu.html").read_text(encoding="utf-8")
     assert fedu.count('<math xmlns="http://www.w3.org/1998/Math/MathML" display="block">') == 3
 

@@ -166,13 +166,14 @@ Made by `python tools/methods_page.py` from the code; `coterie show NAME` prints
 
 def options(cls: Any) -> str:
     tuned = any(d.search is not None for d in cls.public().values())
-    head = ["option", "symbol", "default", "allowed", *["tuned over"] * tuned, "meaning"]
+    head = ["option", "meaning", "default", "allowed", *["tuned over"] * tuned]
     rows = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for d in cls.public().values():
         allowed = d.allowed + (", or a schedule" if d.schedulable else "")
         default = "–" if d.default is None else d.default
         space = f" {'' if d.search is None else d.search} |" if tuned else ""
-        rows.append(f"| `{d.name}` | {d.symbol} | {default} | {allowed} |{space} {d.help} |")
+        name = f"`{d.name}` ({d.symbol})" if d.symbol else f"`{d.name}`"
+        rows.append(f"| {name} | {d.help} | {default} | {allowed} |{space}")
     return "\n".join(rows) + "\n"
 
 

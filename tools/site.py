@@ -43,7 +43,8 @@ def with_mathml(markdown: str) -> str:
     )
     parts = CODE.split(made)
     return "".join(
-        part if i % 2 else INLINE.sub(lambda m: mathml(m[1], "inline"), part)
+        # In a span: Markdown takes <math> at the beginning of a line for a paragraph of its own.
+        part if i % 2 else INLINE.sub(lambda m: f"<span>{mathml(m[1], 'inline')}</span>", part)
         for i, part in enumerate(parts)
     )
 
