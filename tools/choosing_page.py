@@ -85,7 +85,7 @@ def table() -> str:
 
 def figure() -> str:
     """Gains over Local with their intervals, as SVG."""
-    left, width, top, step, gap = 330, 560, 58, 15, 14
+    left, width, top, step, gap = 330, 560, 52, 11, 11
     low, high = -48.0, 30.0
     x = lambda points: left + (points - low) / (high - low) * width
     height = top + len(FEDERATIONS) * (len(COLOURS) * step + gap) + 34
@@ -119,7 +119,7 @@ def figure() -> str:
             mean, first, last = gain(found[name]["gain over Local"])
             out.append(
                 f'<path d="M{x(first):.1f} {y}H{x(last):.1f}" stroke="{colour}" stroke-width="2"/>'
-                f'<circle cx="{x(mean):.1f}" cy="{y}" r="4.5" fill="{colour}"/>'
+                f'<circle cx="{x(mean):.1f}" cy="{y}" r="4" fill="{colour}"/>'
             )
             y += step
         y += gap

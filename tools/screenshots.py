@@ -21,7 +21,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from coterie.runs.watching.server import serve
 
 VIEWS = {
-    "demo": ("light", 1200, 845, "body"),
+    "demo": ("light", 1200, 758, "body"),
     "report-light": ("light", 1200, 1000, "#figures"),
     "report-dark": ("dark", 1200, 1000, "#figure-gains"),
     "report-phone": ("light", 390, 844, "#figures"),
