@@ -3,28 +3,37 @@
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 import tomllib
 import types
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from coterie.runs.experiment import Experiment
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 
 
 def blocks(page: Path, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "python")], ids=lambda p: p.name)
+NOTEBOOKS = sorted((ROOT / "docs/notebooks").glob("*.md"))
+RUNNABLE = [page for page in PAGES if blocks(page, "python") and page not in NOTEBOOKS]
+
+
+@pytest.mark.parametrize("page", RUNNABLE, ids=lambda p: p.name)
 def test_python_in_the_documentation_runs(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from coterie.channel import CHANNELS
     from coterie.core.metrics import METRICS
+    from coterie.coupling.learnt import RULES
+    from coterie.data import SOURCES
     from coterie.methods import METHODS
 
     if page.name == "torch.md":
@@ -32,21 +41,49 @@ def test_python_in_the_documentation_runs(
     if page.name == "data-elsewhere.md":
         pytest.importorskip("flwr_datasets", reason="Hugging Face and flwr-datasets are an extra")
     monkeypatch.chdir(tmp_path)
-    before, metrics = dict(METHODS), dict(METRICS)
+    registries: list[dict[str, Any]] = [METHODS, METRICS, CHANNELS, RULES, SOURCES]
+    before = [dict(registry) for registry in registries]
     module = types.ModuleType("documentation")
     monkeypatch.setitem(sys.modules, "documentation", module)
     try:
         for block in blocks(page, "python"):
             exec(compile(block, page.name, "exec"), module.__dict__)
     finally:
-        METHODS.clear()
-        METHODS.update(before)
-        METRICS.clear()
-        METRICS.update(metrics)
+        for registry, kept in zip(registries, before, strict=True):
+            registry.clear()
+            registry.update(kept)
 
 
-def test_the_experiment_in_the_readme_is_valid() -> None:
-    (text,) = blocks(ROOT / "README.md", "toml")
+@pytest.mark.slow
+@pytest.mark.parametrize("page", NOTEBOOKS, ids=lambda p: p.stem)
+def test_a_notebook_runs(page: Path, tmp_path: Path) -> None:
+    """In a kernel of its own, as Jupyter does it."""
+    jupytext = pytest.importorskip("jupytext", reason="the extra [test] has it")
+    nbclient = pytest.importorskip("nbclient", reason="the extra [test] has it")
+    notebook = jupytext.read(page)
+    resources = {"metadata": {"path": str(tmp_path)}}
+    nbclient.NotebookClient(
+        notebook, timeout=900, kernel_name="python3", resources=resources
+    ).execute()
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert len(cells) == len(blocks(page, "python"))
+    assert sum(bool(cell.outputs) for cell in cells) >= 3
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_tutorial_run(cli: Any, tmp_path: Path) -> None:
+    """As they stand, on the tutorial's own table; only the tuning is left out, for its time."""
+    page = ROOT / "docs/tutorial.md"
+    exec(compile(blocks(page, "python")[0], page.name, "exec"), {})
+    for words in commands(page):
+        code, said, error = cli(*(["0" if word == "2" else word for word in words]))
+        assert code == 0, said + error
+    assert (tmp_path / "runs/readings-compare/report.html").is_file()
+    assert (tmp_path / "predicted.csv").read_text().count("\n") > 400
+
+
+def test_the_experiment_on_the_command_line_is_valid() -> None:
+    (text,) = blocks(ROOT / "docs/command-line.md", "toml")
     assert Experiment.from_config(tomllib.loads(text)).method.name == "fedu"
 
 
@@ -87,11 +124,12 @@ def test_ci_runs_exactly_the_test_command_of_the_readme() -> None:
     assert command in (ROOT / ".ci/run").read_text().splitlines()
 
 
-def test_every_method_is_in_the_readme() -> None:
+def test_every_method_is_in_the_table_of_methods_and_has_a_page() -> None:
     from coterie import METHODS
 
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert [name for name in METHODS if f"`{name}`" not in text] == []
+    text = (ROOT / "docs/methods.md").read_text(encoding="utf-8")
+    assert [name for name in METHODS if f"[`{name}`](methods/{name}.md)" not in text] == []
+    assert {p.stem for p in (ROOT / "docs/methods").glob("*.md")} == set(METHODS)
 
 
 def test_links_between_pages_lead_somewhere() -> None:
@@ -107,6 +145,33 @@ def test_the_pages_of_methods_and_channels_are_up_to_date() -> None:
         assert (ROOT / "docs" / name).read_text(encoding="utf-8") == text, (
             "run: python tools/methods_page.py"
         )
+
+
+def test_the_page_on_choosing_is_up_to_date() -> None:
+    import runpy
+
+    tool = runpy.run_path(str(ROOT / "tools/choosing_page.py"))
+    told = "run: python tools/choosing_page.py"
+    assert (ROOT / "docs/choosing.md").read_text(encoding="utf-8") == tool["page"](), told
+    figure = (ROOT / "docs/images/choosing.svg").read_text(encoding="utf-8")
+    assert figure == tool["figure"](), told
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/choosing.md", "docs/attacks.md"])
+def test_measured_numbers_stand_in_the_files_that_are_linked(name: str) -> None:
+    """A number with decimals, or a factor, is in a result that the same page links to."""
+    page = ROOT / name
+    text = page.read_text(encoding="utf-8")
+    bare = re.sub(r"```.*?```|<!-- measured: begin.*?measured: end -->", "", text, flags=re.DOTALL)
+    linked = re.findall(r"\]\(([^)#:]*(?:experiments|bench)/[^)#:]+\.md)", text)
+    known = "".join((page.parent / target).read_text(encoding="utf-8") for target in set(linked))
+    claimed = set(
+        re.findall(r"(?<![\d.,])(\d+\.\d+|\d+(?= times)|\d+,\d{3}(?= times))(?![\d%])", bare)
+    )
+    assert len(claimed) >= 5
+    assert [
+        n for n in sorted(claimed) if not re.search(rf"(?<![\d.]){re.escape(n)}(?!\d)", known)
+    ] == []
 
 
 def test_the_page_of_results_is_up_to_date() -> None:
@@ -172,8 +237,38 @@ def test_what_the_pages_say_of_merges_and_proofs_is_so() -> None:
     assert set(re.findall(r"`([a-z0-9-]+)`", proved)) == set(METHODS)
     assert f"There are {len(METHODS)} methods" in design
     exact = [name for name, cls in METHODS.items() if cls.needs_exact]
-    assert exact == ["ifca", "mocha"], (
-        "docs/channels.md and README name those that need exact messages"
-    )
+    assert exact == ["ifca", "mocha"], "docs/channels.md names those that need exact messages"
     refused = [name for name, cls in CHANNELS.items() if not cls().contracts()]
-    assert refused == ["qsgd"], "docs/channels.md and README name those that graphs refuse"
+    assert refused == ["qsgd"], "docs/channels.md names those that graphs refuse"
+
+
+def commands(page: Path) -> list[list[str]]:
+    """The `coterie` command lines of a page's sh blocks."""
+    lines = "\n".join(blocks(page, "sh")).replace("\\\n", " ").splitlines()
+    pieces = [piece.strip() for line in lines for piece in line.split(" && ")]
+    split = [shlex.split(piece, comments=True) for piece in pieces if "coterie" in piece]
+    return [words[1:] for words in split if words and words[0].split("/")[-1] == "coterie"]
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if commands(p)], ids=lambda p: p.name)
+def test_commands_in_the_documentation_exist_with_their_options(page: Path) -> None:
+    """What is not there: the command, an option, or an argument too many. Nothing is run."""
+    import click
+    import typer.main
+
+    from coterie.cli import app
+
+    for words in commands(page):
+        command: Any = typer.main.get_command(app)
+        rest = list(words)
+        while isinstance(command, click.Group):
+            name = rest.pop(0)
+            assert name in command.commands, f"{page.name}: coterie {' '.join(words)}"
+            command = command.commands[name]
+        if "--help" in rest:
+            continue
+        try:
+            command.make_context(command.name, rest)
+        except click.BadParameter as error:
+            if "does not exist" not in str(error):  # a file that is not here is fine
+                raise

@@ -1,10 +1,11 @@
-"""Write docs/methods.md, docs/optimisers.md and docs/channels.md from the docstrings and options in
-the code; a test checks that the pages are up to date.
+"""Write docs/methods/NAME.md for every method, docs/optimisers.md and docs/channels.md from the
+docstrings and options in the code; a test checks that the pages are up to date.
 """
 
 from __future__ import annotations
 
 import inspect
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,27 +14,10 @@ from coterie.methods import METHODS
 from coterie.methods.optimizers import OPTIMIZERS
 from coterie.methods.server import SERVER_OPTIMIZERS
 
+sys.path.insert(0, str(Path(__file__).parent))
+from equations import markdown
+
 DOCS = Path(__file__).parents[1] / "docs"
-METHODS_HEAD = """# Methods
-
-Made by `python tools/methods_page.py` from the code; `coterie show NAME` prints the same. Floats
-are traced (another value compiles nothing new). Where it says so, a schedule over the rounds may be
-given. "Tuned over" is where `coterie tune` looks ([tuning.md](tuning.md)).
-
-How each method was checked (closed form, solver, or rounds repeated in NumPy) is in
-[design.md](design.md#what-is-proved-and-how).
-
-The option `merging` is in the methods whose hub takes a mean: `fedavg`, `fedprox`, `ditto`, `afl`,
-`scaffold`, `per-fedavg`, `pfedme`, `apfl`, `l2gd`, `lg-fedavg`, `fedper`, `fedrep`, `fedbn`,
-`fedbabu`, `fedala`, `fedem`, `knn-per`, `ifca`, `cfl` (these two the mean or clipping), `lp-proj`,
-`lp-proj-1`, `lp-proj-2`. The hub of `rsa` moves by signs, the hub of `mocha` adds dual updates, and
-those of `fedamp`, `pfedgraph`, `fedfomo`, `apple` and `sfl` keep every client's model and mix or
-pass them on for each client apart, so they have no such option. The graph methods `fedu`, `dfedu`,
-`dada` and `graph-proj` have `mixing`.
-
-`optimizer` is in the methods whose local work is SGD (all but `pfedme`, `lp-proj` and `mocha`), and
-`server_optimizer` in those with `merging`; [optimisers.md](optimisers.md) has their names.
-"""
 OPTIMISERS_HEAD = """# Optimisers
 
 Local steps go along the gradient, and a hub takes the mean of what clients send. Both can be
@@ -131,7 +115,9 @@ share = 0.02
 ```
 
 In `[[methods]]` tables: `channel = "qsgd"` or `channel = { name = "delta", share = 0.003 }`. A
-method in a comparison may have its own.
+method in a comparison may have its own. In Python: `coterie.simulate(…, channel="delta")`. Try
+`delta` first: both ends keep a public copy of what was sent so far, and a message carries only the
+largest differences to it. What is not sent now is sent later.
 
 ## Which method takes which channel
 
@@ -180,25 +166,27 @@ Made by `python tools/methods_page.py` from the code; `coterie show NAME` prints
 
 def options(cls: Any) -> str:
     tuned = any(d.search is not None for d in cls.public().values())
-    head = ["option", "symbol", "default", "allowed", *["tuned over"] * tuned, "meaning"]
+    head = ["option", "meaning", "default", "allowed", *["tuned over"] * tuned]
     rows = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for d in cls.public().values():
         allowed = d.allowed + (", or a schedule" if d.schedulable else "")
         default = "–" if d.default is None else d.default
         space = f" {'' if d.search is None else d.search} |" if tuned else ""
-        rows.append(f"| `{d.name}` | {d.symbol} | {default} | {allowed} |{space} {d.help} |")
+        name = f"`{d.name}` ({d.symbol})" if d.symbol else f"`{d.name}`"
+        rows.append(f"| {name} | {d.help} | {default} | {allowed} |{space}")
     return "\n".join(rows) + "\n"
+
+
+def method_page(name: str, cls: Any) -> str:
+    told = markdown(inspect.cleandoc(cls.__doc__ or ""), list(cls.public()))
+    paper = cls.paper if cls.paper.startswith("(") else f"*{cls.paper}*"
+    return f"# {cls.title}\n\n`{name}` · {paper}\n\n{told}\n## Options\n\n{options(cls)}"
 
 
 def pages() -> dict[str, str]:
     """The text of each page by its name."""
-    methods, channels = [METHODS_HEAD], [CHANNELS_HEAD]
-    for name, cls in METHODS.items():
-        methods.append(
-            f"## {cls.title}"
-            f" (`{name}`)\n\n{cls.paper}\n\n```text\n{inspect.cleandoc(cls.__doc__ or '')}\n```\n"
-        )
-        methods.append(options(cls))
+    channels = [CHANNELS_HEAD]
+    methods = {f"methods/{name}.md": method_page(name, cls) for name, cls in METHODS.items()}
     for name, channel in CHANNELS.items():
         channels.append(
             f"## `{name}`\n\n{inspect.cleandoc(channel.__doc__ or '')}\n\n{options(channel)}"
@@ -209,7 +197,7 @@ def pages() -> dict[str, str]:
             f"### `{name}`\n\n{inspect.cleandoc(rule.__doc__ or '')}\n\n{options(rule)}"
         )
     return {
-        "methods.md": "\n".join(methods),
+        **methods,
         "optimisers.md": "\n".join(optimisers),
         "channels.md": "\n".join(channels),
     }
@@ -217,5 +205,6 @@ def pages() -> dict[str, str]:
 
 if __name__ == "__main__":
     for name, text in pages().items():
+        (DOCS / name).parent.mkdir(exist_ok=True)
         (DOCS / name).write_text(text, encoding="utf-8")
         print(name, "written")

@@ -1,7 +1,8 @@
 """Pictures of the report for the documentation, from a finished `coterie demo`, and of `coterie ui`
-over a folder in which something trains.
+over a folder in which something trains; or of the site.
 
     python tools/screenshots.py coterie-demo/report.html docs/images [runs]
+    python tools/screenshots.py .cache/site/index.html docs/images
 
 Needs Playwright, Chromium and Pillow (which matplotlib brings).
 """
@@ -15,14 +16,20 @@ import sys
 from pathlib import Path
 
 from PIL import Image
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 from coterie.runs.watching.server import serve
 
 VIEWS = {
+    "demo": ("light", 1200, 758, "body"),
     "report-light": ("light", 1200, 1000, "#figures"),
     "report-dark": ("dark", 1200, 1000, "#figure-gains"),
     "report-phone": ("light", 390, 844, "#figures"),
+}
+SITE = {
+    "site-light": ("light", 1320, 900, "index.html"),
+    "site-dark": ("dark", 1320, 900, "methods/fedu.html"),
+    "site-phone": ("light", 390, 844, "choosing.html"),
 }
 
 
@@ -32,10 +39,22 @@ def taken(page: Page, file: Path) -> None:
     print(file, file.stat().st_size)
 
 
+def of_site(browser: Browser, site: Path, folder: Path) -> None:
+    for name, (scheme, width, height, place) in SITE.items():
+        size = {"width": width, "height": height}
+        page = browser.new_context(viewport=size, color_scheme=scheme).new_page()
+        page.goto((site / place).resolve().as_uri())
+        page.wait_for_timeout(500)
+        taken(page, folder / f"{name}.png")
+
+
 def main(report: Path, folder: Path, runs: Path | None = None) -> None:
     flags = ["--no-sandbox"] if os.geteuid() == 0 else []
     with sync_playwright() as started:
         browser = started.chromium.launch(executable_path=shutil.which("chromium"), args=flags)
+        if report.name == "index.html":
+            of_site(browser, report.parent, folder)
+            return
         for name, (scheme, width, height, place) in VIEWS.items():
             size = {"width": width, "height": height}
             page = browser.new_context(viewport=size, color_scheme=scheme).new_page()
@@ -43,7 +62,7 @@ def main(report: Path, folder: Path, runs: Path | None = None) -> None:
             page.wait_for_selector(".chart svg")
             page.locator(place).evaluate("e => e.scrollIntoView({block: 'start'})")
             box = page.locator("#figure-curves .chart svg").bounding_box()
-            if scheme == "light":
+            if scheme == "light" and name != "demo":
                 page.mouse.move(box["x"] + 0.6 * width, box["y"] + 150)
             page.wait_for_timeout(300)
             taken(page, folder / f"{name}.png")
