@@ -68,6 +68,17 @@ class Odd(nn.Module):
         return self.last(x) + F.normalize(self.frozen(x)) + torch.where(rest > 0, rest, 0.1 * rest)
 
 
+class EachAlone(nn.Module):
+    """Goes through the samples, so that it is another list of operators for every batch size."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.stack([torch.tanh(self.layer(sample)) for sample in x])
+
+
 def image(*layers: nn.Module, side: int = 6) -> nn.Module:
     return nn.Sequential(nn.Unflatten(1, (1, side, side)), *layers)
 
@@ -87,6 +98,18 @@ NETS: dict[str, tuple[Callable[[], nn.Module], int]] = {
             nn.MaxPool2d(2),
             nn.Flatten(),
             nn.Linear(18, 3),
+        ),
+        36,
+    ),
+    "cnn-plain": (
+        lambda: image(
+            nn.Conv2d(1, 2, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(2, 3, 3, padding=1, bias=False),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
         ),
         36,
     ),
@@ -124,8 +147,9 @@ NETS: dict[str, tuple[Callable[[], nn.Module], int]] = {
     "words": (Words, 4),
     "attention": (Attention, 4),
     "odd": (Odd, 6),
+    "each alone": (EachAlone, 6),
 }
-QUICK = ("perceptron", "cnn", "odd")
+QUICK = ("perceptron", "cnn", "cnn-plain", "odd")
 
 
 def both(make: Callable[[], nn.Module], loss: Any = None) -> list[Any]:

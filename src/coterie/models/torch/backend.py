@@ -134,8 +134,9 @@ class Backend:
                 return drawn
             if class_weights(loss) is not None and (class_weights(loss) <= 0).any():
                 return "some classes have no weight in the loss"
-            if getattr(loss, "ignore_index", -1) >= 0:
-                return f"the loss ignores class {loss.ignore_index}"
+            ignored = getattr(loss, "ignore_index", -1)
+            if ignored >= 0:
+                return f"the loss ignores class {ignored}"
             leaves, (_, width) = self._leaves(), self.host.shape_of_outputs(x.shape, x.dtype)
             y = self._targets(width, classes)
             given = (x, y, _weight(), np.uint32(0))

@@ -20,9 +20,15 @@ import jax
 import jax.numpy as jnp
 from numpy.typing import NDArray
 
+from coterie.models.tiles import tiled
 from coterie.models.torch.callback import reason
 from coterie.models.torch.operators import OPERATORS, Unsupported
-from coterie.models.torch.operators_layers import OVER_BATCH, RANDOM, Rows
+from coterie.models.torch.operators_layers import (
+    OVER_BATCH,
+    RANDOM,
+    Rows,
+    pooled_convolution,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -65,8 +71,13 @@ class Program:
         known: dict[str, Any] = {n: jnp.asarray(value) for n, value in self.constants.items()}
         known.update((n, given[name]) for n, name in self.values.items())
         known.update(zip(self.inputs, inputs, strict=True))
+        joined = {n.name: _joined(n) for n in self.nodes}
+        skipped = {n.name for pair in joined.values() for n in pair}
         for i, node in enumerate(self.nodes):
-            known[node.name] = _done(node, known, rows, key, i)
+            if joined[node.name]:
+                known[node.name] = _at_once(joined[node.name][-1], known)
+            elif node.name not in skipped:
+                known[node.name] = _done(node, known, rows, key, i)
         return known[self.output], {name: known[n] for name, n in self.changed.items()}
 
 
@@ -171,6 +182,35 @@ def _done(node: Any, known: Mapping[str, Any], rows: Rows, key: Any, place: int)
     if isinstance(found, list | tuple):
         return [_as(f, m) for f, m in zip(found, meant, strict=True)]
     return _as(found, meant)
+
+
+def _joined(node: Any) -> tuple[Any, ...]:
+    """The ReLU and the convolution before a 2×2 maximum, where our own layers do all at once; they
+    must be used for nothing else.
+    """
+    if _name(node) != "max_pool2d_with_indices" or node.kwargs:
+        return ()
+    before, sides, *rest = node.args
+    if sides != [2, 2] or rest not in ([], [[]], [[2, 2]]):
+        return ()
+    if _name(before) != "relu" or len(before.users) != 1:
+        return ()
+    (convolution,) = before.args
+    if _name(convolution) != "convolution" or len(convolution.users) != 1:
+        return ()
+    _, weight, _, stride, padding, dilation, transposed, _, groups = convolution.args
+    square = len(set(weight.meta["val"].shape[2:])) == 1 == len(set(padding))
+    simple = stride == dilation == [1, 1] and not transposed and groups == 1
+    if not (square and simple and tiled(weight.meta["val"].shape[2], 1)):
+        return ()
+    return before, convolution
+
+
+def _at_once(convolution: Any, known: Mapping[str, Any]) -> Any:
+    """What the maximum gives."""
+    x, weight, bias, _, padding, *_ = convolution.args
+    added = None if bias is None else known[bias.name]
+    return [pooled_convolution(known[x.name], known[weight.name], added, padding[0]), None]
 
 
 def _as(found: Any, meant: Any) -> Any:

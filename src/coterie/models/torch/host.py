@@ -85,7 +85,7 @@ class Host:
             made = copy.deepcopy(self.module).to(dtype).train(training)
             for part in made.modules():
                 if training and getattr(part, "running_mean", None) is not None:
-                    part.momentum = 1.0
+                    part.momentum = 1.0  # type: ignore[assignment]
             self._modules[dtype, training] = made
         return self._modules[dtype, training]
 

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from coterie.models.layers import conv
+from coterie.models.layers import conv, conv_relu_pool
 from coterie.models.products import product
 from coterie.models.torch.operators import OPERATORS, Unsupported, operators
 
@@ -90,10 +90,7 @@ def _convolution(
     sides = weight.shape[2:]
     alike = all(len(set(given)) == 1 for given in (sides, stride, padding))
     if len(sides) == 2 and alike and set(dilation) == {1} and groups == 1:
-        given = {
-            "w": weight.transpose(0, 2, 3, 1).reshape(len(weight), -1),
-            "b": jnp.zeros(len(weight), x.dtype) if bias is None else bias,
-        }
+        given = _own(weight, bias)
         out = conv(given, x.transpose(1, 2, 3, 0), sides[0], stride[0], padding[0])
         return out.transpose(3, 0, 1, 2)
     out = lax.conv_general_dilated(
@@ -105,6 +102,21 @@ def _convolution(
         feature_group_count=groups,
     )
     return out if bias is None else out + bias.reshape(-1, *(1,) * len(sides))
+
+
+def _own(weight: Any, bias: Any) -> dict[str, Any]:
+    """Parameters as coterie's layers have them."""
+    return {
+        "w": weight.transpose(0, 2, 3, 1).reshape(len(weight), -1),
+        "b": jnp.zeros(len(weight), weight.dtype) if bias is None else bias,
+    }
+
+
+def pooled_convolution(x: Any, weight: Any, bias: Any, padding: int) -> Any:
+    """Convolution, ReLU and 2×2 maximum in one: the maximum comes first, on tiles as they are."""
+    given = _own(weight, bias)
+    out = conv_relu_pool(given, x.transpose(1, 2, 3, 0), weight.shape[2], padding)
+    return out.transpose(3, 0, 1, 2)
 
 
 # -- pooling ---------------------------------------------------------------------------------------
@@ -131,7 +143,7 @@ def _windows(x: Any, sides: Sequence[int], stride: Any, padding: Any, fill: floa
         rest = [i for i in range(x.ndim) if i not in inner]
         x = x.transpose(*inner, *rest)
         return x.reshape(-1, *x.shape[n:])
-    places = [()]
+    places: list[tuple[int, ...]] = [()]
     for side in sides:
         places = [(*p, i) for p in places for i in range(side)]
     return jnp.stack(
