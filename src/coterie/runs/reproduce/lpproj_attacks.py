@@ -4,6 +4,9 @@ Methods and their tuned values are those of Tables 4 and 10 (nobody lies while t
 which nobody lies too. "Global" is FedAvg; its median and Krum (f = 2 of 10 messages) have the
 values that were found for the mean. Scores are those of honest clients: accuracy, and how it varies
 between them. A ★ of the paper is a run that collapsed.
+
+Under the protocol "paper" the very same runs are measured as the published code does: by the best
+round on test data after the 20th, which may lie before the attack has done its work.
 """
 
 from __future__ import annotations
@@ -101,8 +104,9 @@ def _figure_4() -> PaperTable:
 
 
 BALANCED = tuple(name for name in PARTS if name != UNBALANCED)
-known(
+TABLES = (
     *(_table(kind, made[3], BALANCED) for kind, made in ATTACKS.items()),
     *(_table(kind, made[4], (UNBALANCED,)) for kind, made in ATTACKS.items()),
-    _figure_4(),
 )
+known(*TABLES, _figure_4())
+known(*(dataclasses.replace(t, measured="after 20", protocol="paper") for t in TABLES))
