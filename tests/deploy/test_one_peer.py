@@ -140,6 +140,7 @@ def test_positions_must_agree(few: Federation, tmp_path: Path) -> None:
     position = other.position("p0")
     one.check_position("p1", position)
     assert set(position) == {
+        "wire",
         "plan",
         "number",
         "weight",
@@ -152,6 +153,7 @@ def test_positions_must_agree(few: Federation, tmp_path: Path) -> None:
         ({"plan": "x"}, "another plan"),
         ({"number": 3}, "number"),
         ({"weight": 2.0}, "one weight"),
+        ({"wire": 9}, "version 9 of the protocol"),
     ):
         with pytest.raises(Rejected, match=words):
             one.check_position("p1", position | change)
@@ -233,7 +235,10 @@ def test_places() -> None:
 
 
 def test_access_is_by_name_and_direction() -> None:
-    identity = SimpleNamespace(name="a", key="k", certificate="c", ca="r")
+    identity = SimpleNamespace(name="a", key="k", certificate="c", ca="r", serves=False)
+    with pytest.raises(InvalidInput, match="for calling only: peers that listen need"):
+        Address("p", "a", "tls/0.0.0.0:7447", {"b": "tls/b:7447"}, identity)
+    identity.serves = True
     access = Address("p", "a", "tls/0.0.0.0:7447", {"b": "tls/b:7447", "c": ""}, identity).access()
     assert access["default_permission"] == "deny"
     assert [subject["cert_common_names"] for subject in access["subjects"]] == [["b"], ["c"]]
