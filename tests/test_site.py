@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import http.server
 import importlib.util
+import os
 import re
 import runpy
+import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -80,3 +85,34 @@ def test_the_reference_has_every_public_name(site: Path) -> None:
         if name not in methods | {"__version__"} and f'id="coterie.{name}"' not in text
     ]
     assert missing == []
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.mark.slow
+def test_every_page_in_a_browser(site: Path) -> None:
+    """On a phone: nothing from elsewhere is asked for, nothing fails, no page is too wide."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("there is no Chromium; on Debian: apt-get install chromium")
+    handler = functools.partial(_Quiet, directory=str(site))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    home, wrong = f"http://127.0.0.1:{server.server_port}/", []
+    flags = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=chromium, args=flags)
+        page = browser.new_context(viewport={"width": 390, "height": 844}).new_page()
+        page.on("console", lambda m: wrong.append(m.text) if m.type == "error" else None)
+        page.on("request", lambda r: None if r.url.startswith(home) else wrong.append(r.url))
+        for path in sorted(site.rglob("*.html")):
+            page.goto(home + str(path.relative_to(site)))
+            if page.evaluate("document.documentElement.scrollWidth") > 390:
+                wrong.append(f"{path.name} is too wide")
+        browser.close()
+    server.shutdown()
+    assert wrong == []
