@@ -232,7 +232,7 @@ def test_a_mistake_is_one_sentence_and_leaves_nothing_behind(
         ),
         (("show", "pfedm"), r"did you mean 'pfedme'\?"),
         (("list", "method"), r"did you mean 'methods'\?"),
-        (("dance",), r"No such command 'dance'"),
+        (("dance",), r"the command 'dance' of `coterie` is unknown"),
         (("run",), r"Missing argument"),
     ],
 )

@@ -14,7 +14,10 @@ from typing import Any
 import pytest
 
 import coterie
+from coterie.cli.as_json import plain
 from coterie.cli.main import EXIT_CODES, command
+from coterie.report.attacked import Cell, Grid
+from coterie.report.plain import grid_plain
 
 Cli = Callable[..., tuple[int, str, str]]
 ROOT = Path(__file__).parents[2]
@@ -184,6 +187,33 @@ def test_listings_as_json(cli: Cli, tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["experiment.toml"]
     tables = json.loads(cli("reproduce", "list", "--json")[1])
     assert {"fedu/table-3"} <= {t["table"] for t in tables}
+
+
+def test_own_tables_as_json(cli: Cli, tmp_path: Path) -> None:
+    rows = [f"{'AB'[i % 2]},{i},{'low' if i < 20 else 'high'}" for i in range(40)]
+    (tmp_path / "mine.csv").write_text("\n".join(["site,heat,label", *rows]))
+    own = ("mine.csv", "--client", "site", "--target", "label")
+    columns = json.loads(cli("data", "explain", *own, "--json")[1])
+    assert {c["column"]: c["taken_for"] for c in columns} == {
+        "site": "client",
+        "label": "target",
+        "heat": "number",
+    }
+    mapped = cli("data", "map", "mine.csv", "client=site", "target=label", "-o", "m", "--json")
+    assert json.loads(mapped[1]) == {"folder": "m", "clients": 2}
+
+
+def test_attacks_as_json() -> None:
+    """A cell where one of two seeds collapsed."""
+    cells = {
+        ("FedU", "sign-flip", 0.0): Cell((0.75, 0.25), (None, None)),
+        ("FedU", "sign-flip", 0.5): Cell((0.5, None), (None, 7), (-0.25, None)),
+    }
+    found = grid_plain(Grid("mine", ["FedU"], ["sign-flip"], [0.0, 0.5], [0, 1], cells))
+    calm, under = plain(found)["cells"]
+    assert (calm["mean"]["value"], calm["change"], calm["collapsed_at"]) == (0.5, None, [])
+    assert (under["mean"]["value"], under["mean"]["seeds"]) == (0.5, 1)
+    assert (under["change"], under["collapsed_at"], under["malicious"]) == (-0.25, [7], 0.5)
 
 
 def test_a_report_is_a_page_or_lies_in_a_folder(cli: Cli, tmp_path: Path) -> None:

@@ -80,7 +80,11 @@ def test_parameters_are_counted_by_hand() -> None:
     ("name", "options"),
     [
         ("lstm", {"width": 4, "hidden": 8, "layers": 1}),
-        ("transformer", {"width": 8, "heads": 2, "hidden": 8, "layers": 1}),
+        pytest.param(
+            "transformer",
+            {"width": 8, "heads": 2, "hidden": 8, "layers": 1},
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_whole_numbers_are_learnt_from(name: str, options: dict[str, Any]) -> None:
