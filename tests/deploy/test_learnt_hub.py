@@ -134,7 +134,7 @@ def test_a_client_that_lost_its_folder_begins_anew(fed: Federation, tmp_path: Pa
     assert room.hub.finding
     assert room.hub.t == 4
     (tmp_path / "client1" / "client.safetensors").unlink()
-    room.clients[1] = room.new_client(1)
+    room.clients[1] = room.new_client(1, newcomer=True)
     assert room.ask(1, room.hub.requests()[1]).lost
     room.run()
     assert room.hub.clients[1].rejected == 0
