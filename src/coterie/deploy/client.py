@@ -211,8 +211,10 @@ class Client:
 
     def _anew(self, request: Request, why: str, worked: int, newcomer: bool = False) -> Reply:
         """Go on from round `worked` with the model that there is, and links that begin anew."""
-        state = self.worker.client._replace(method_state=self.kept.state.method_state)
-        whole = dataclasses.replace(self.kept, state=state, last_round=-1, sent=-2, reply=None)
+        with self.worker.precision():
+            begun, _ = self._alone(self.kept)
+        state = self.worker.client._replace(method_state=begun.state.method_state)
+        whole = dataclasses.replace(begun, state=state, last_round=-1, sent=-2, reply=None)
         new = dataclasses.replace(whole, worked=worked, finished=False, again=request.again)
         self._keep(new)
         return self._asks_whole(request, why, newcomer)
