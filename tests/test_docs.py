@@ -261,6 +261,8 @@ def test_commands_in_the_documentation_exist_with_their_options(page: Path) -> N
     for words in commands(page):
         command: Any = typer.main.get_command(app)
         rest = list(words)
+        if rest[0] in ("--install-completion", "--show-completion"):
+            continue  # of the command line's library, which only reads them from a real one
         while isinstance(command, click.Group):
             name = rest.pop(0)
             assert name in command.commands, f"{page.name}: coterie {' '.join(words)}"

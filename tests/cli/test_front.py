@@ -22,17 +22,22 @@ from coterie.report.plain import grid_plain
 Cli = Callable[..., tuple[int, str, str]]
 ROOT = Path(__file__).parents[2]
 
-# What has no result to print: it serves, takes part, or writes keys.
+# What has no result to print: it serves, takes part, or writes keys and states.
 NO_RESULT = {
     ("ui",),
     ("peer",),
     ("hub", "up"),
     ("hub", "run"),
+    ("hub", "backup"),
+    ("hub", "restore"),
+    ("hub", "go-back"),
     ("client", "join"),
     ("client", "export"),
     ("keys", "init"),
     ("keys", "issue"),
     ("keys", "revoke"),
+    ("keys", "kit"),
+    ("keys", "import"),
     ("new", "experiment"),
     ("new", "method"),
     ("new", "deployment"),

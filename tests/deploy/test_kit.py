@@ -214,6 +214,7 @@ def test_a_missing_file_is_named_before_a_missing_package(
 ) -> None:
     for name in [name for name in sys.modules if name.startswith("coterie.deploy.zenoh.")]:
         monkeypatch.delitem(sys.modules, name)
+        monkeypatch.delattr(name, raising=False)  # which the package remembers, too
     monkeypatch.setitem(sys.modules, "zenoh", None)
     gone = str(tmp_path / "site.toml")
     result = CliRunner().invoke(client_app, ["join", gone])

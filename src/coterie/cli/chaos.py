@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 import time
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from coterie.cli.as_json import Json, print_json
 from coterie.cli.console import out
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ def chaos(
     folder: Annotated[
         Path, typer.Option("--out", "-o", help="Where to make everything; must be new or empty.")
     ] = Path("coterie-chaos"),
+    as_json: Json = False,
 ) -> None:
     """Strike a real federation on this machine: processes are killed and stopped, links are cut,
     held and slowed, disks are full, clocks jump, by a schedule that a seed draws. After every fault
@@ -44,11 +47,14 @@ def chaos(
         err.print(text, highlight=False, markup=False, soft_wrap=True)
 
     ended, rows = carry_out(folder, seed, events, say, peers=peers)
+    verdict = demo.verdict(rows, f"there were {len(ended)} faults")
+    if as_json:
+        faults = [{**dataclasses.asdict(e.event), "went_on": e.went_on} for e in ended]
+        print_json({"faults": faults, "clients": [dataclasses.asdict(r) for r in rows]})
+        return
     out.print(_table(ended))
     out.print(demo.table(rows))
-    out.print(
-        demo.verdict(rows, f"there were {len(ended)} faults"), highlight=False, soft_wrap=True
-    )
+    out.print(verdict, highlight=False, soft_wrap=True)
 
 
 def _table(ended: Sequence[Ended]) -> Table:
