@@ -147,8 +147,8 @@ def _over(run: Ran, outcome: Any, counts: Any, measure: str) -> Any:
 
 
 def _sweep(axis: Any, table: PaperTable, each: Done, measure: str) -> None:
-    """Over the lines' x, ours filled, the paper's open and dashed; a cross at the bottom where all
-    seeds collapsed.
+    """Over the lines' x, ours filled, the paper's open and dashed; a cross at the bottom where
+    seeds collapsed: a point above it is the mean of the others.
     """
     found = measured(each.lines, measure, table.measured)
     looks = _looks(each.lines, by_column=False)
@@ -167,7 +167,7 @@ def _sweep(axis: Any, table: PaperTable, each: Done, measure: str) -> None:
         y = [np.mean(v) if v else np.nan for v in there]
         wide = [np.std(v, ddof=1) if len(v) > 1 else 0.0 for v in there]
         axis.errorbar(x, y, yerr=wide, linewidth=1.2, markersize=3.5, label=name, **look)
-        gone = [a for a, v in zip(x, there, strict=True) if not v]
+        gone = [a for a, v, k in zip(x, there, points, strict=True) if len(v) < len(found[k])]
         axis.plot(gone, [0.01 + 0.03 * i] * len(gone), "x", color=look["color"], transform=across)
         paper = [Printed.read(each.lines[k].line.printed.get(measure, "")) for k in points]
         drawn = [(a, p.mean) for a, p in zip(x, paper, strict=True) if p is not None]
