@@ -310,7 +310,7 @@ def test_what_is_wrong_is_said_in_a_sentence(cli: Cli, tmp_path: Path) -> None:
     code, _, said = cli("reproduce", "pfedme/table-1", "--block", "mars")
     assert code == 2
     assert "synthetic-mlr" in said
-    code, _, said = cli("reproduce", "lp-proj/table-6", "--protocol", "paper")
+    code, _, said = cli("reproduce", "lp-proj/table-16", "--protocol", "paper")
     assert code == 2
     assert "has no other protocol than 'honest'" in said
     code, _, said = cli("reproduce", "all", "--protocol", "kind")
