@@ -32,6 +32,8 @@ pytestmark = pytest.mark.skipif(
     BROWSER is None, reason="there is no Chromium; on Debian: apt-get install chromium"
 )
 Open = Callable[..., Any]
+# Figures are filled after the page is there: a chart has been drawn when words stand in it.
+DRAWN = "() => [...document.querySelectorAll('.chart svg')].every(s => s.querySelector('text'))"
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +86,7 @@ def opened(browser: Any, files: dict[str, Path]) -> Iterator[Open]:
         found.on("request", lambda r: r.url.startswith("file:") or complaints.append(r.url))
         found.goto(files[name].as_uri())
         found.wait_for_selector(".chart svg")
+        found.wait_for_function(DRAWN)
         return found
 
     yield open_
@@ -152,6 +155,7 @@ def test_curves_go_over_bytes_and_gradients_and_methods_can_be_left_out(opened: 
             arg=title,
         )
     figure.locator("summary").click()
+    figure.locator("details table tbody tr").first.wait_for()  # filled after it was opened
     names = lambda: set(column(figure.locator("details table"), 1))
     assert len(names()) == 4
     found.locator("#methods label", has_text="FedAvg").locator("input").uncheck()
