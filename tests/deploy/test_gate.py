@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
+from coterie.deploy.chaos.proxy import Proxies
 from coterie.deploy.keys import authority as keys
 from coterie.deploy.ports import free_port
+from coterie.deploy.zenoh.conduct import enter
 from coterie.deploy.zenoh.gate import Gate, enrol
 from coterie.deploy.zenoh.net import Answered, Asked, Net, Published, Seen, opened
 from coterie.deploy.zenoh.spokes import HUB, Enrolled, Spoke, Unreachable, gate
@@ -36,11 +38,13 @@ class Yard:
         self.gate = Gate(hub, folder / "hub", "127.0.0.1", self.port, self.said.append)
         self.gate.look()
 
-    def net(self, name: str, near: tuple[str, ...] = (HUB,), identity: Any = None) -> Net:
+    def net(
+        self, name: str, near: tuple[str, ...] = (HUB,), identity: Any = None, door: int = 0
+    ) -> Net:
         """`name` is what it says it is; its keys say who it is."""
         folder = self.folder / "keys" / "nodes" / ("hub" if name == HUB else name)
         who = identity or keys.NodeIdentity.load(folder)
-        return Net(Spoke(PLAN, name, f"127.0.0.1:{self.port}", near, who), 1000)
+        return Net(Spoke(PLAN, name, f"127.0.0.1:{door or self.port}", near, who), 1000)
 
 
 @pytest.fixture
@@ -200,3 +204,29 @@ def test_two_answers_under_one_name_are_told_apart(yard: Yard) -> None:
                 unlike = came(hub, lambda event: isinstance(event, Answered))
         assert alike == Answered("ward-a", "q", b"alike")
         assert unlike.disputed
+
+
+@pytest.mark.parametrize("delay", [0.2, 0.3, 0.4])
+def test_who_shakes_hands_while_the_gate_opens_anew_is_seen_after_it(
+    yard: Yard, delay: float
+) -> None:
+    """Zenoh goes on with a handshake when its session is closed: the client had a link to a session
+    that was no more, and waited for ever.
+    """
+    proxies, door = Proxies(), free_port()
+    try:
+        proxies.open("ward-a", door, yard.port)
+        proxies.set("ward-a", "slow")  # a handshake takes half a second
+        client = yard.net("ward-a", door=door)
+        coming = threading.Thread(target=enter, args=(client, yard.said.append), daemon=True)
+        coming.start()
+        time.sleep(delay)
+        enrol(yard.folder / "hub", "another", Enrolled(CLIENTS, 1000))
+        yard.gate.look()
+        proxies.set("ward-a", "open")
+        with yard.net(HUB, CLIENTS) as hub:
+            sees(hub, "ward-a")
+        coming.join(10)
+        client.__exit__()
+    finally:
+        proxies.close()

@@ -21,6 +21,7 @@ from coterie.deploy.board import Board, shown
 from coterie.deploy.keys.hub import hub_identity
 from coterie.deploy.kit import hub_keys
 from coterie.deploy.statuses import note_certificate, statuses
+from coterie.deploy.zenoh.leftovers import hang_up
 from coterie.deploy.zenoh.net import opened
 from coterie.deploy.zenoh.passport import Passport
 from coterie.deploy.zenoh.sight import LOOK_AGAIN
@@ -108,6 +109,7 @@ class Gate:
         if self.session is not None:
             self.session.close()
             self.session = None
+            hang_up(self.listen)
 
     def stay(self) -> None:
         """Until an exception, such as Ctrl-C."""

@@ -26,6 +26,7 @@ except ImportError:  # only real federations need it
         "a real federation needs the package eclipse-zenoh: pip install 'coterie[deploy]'."
     ) from None
 from coterie.deploy.zenoh.address import Address
+from coterie.deploy.zenoh.leftovers import hang_up
 from coterie.deploy.zenoh.spokes import Spoke
 
 FLOOD = 16
@@ -179,6 +180,8 @@ class Net:
     def __exit__(self, *_: object) -> None:
         self._questions.put(None)
         self._session.close()
+        if self.address.listen:
+            hang_up(self.address.listen)
 
     def linked(self) -> bool:
         """Whether there is a link to anybody."""
