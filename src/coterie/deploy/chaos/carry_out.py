@@ -112,15 +112,19 @@ def _end(town: Town, event: Event) -> None:
 
 
 def _mend(town: Town, event: Event) -> None:
-    """What lasts as long as it takes: who has no room on the disk must end and say so; who has the
-    wrong clock must do a round with it.
+    """What lasts as long as it takes: who has no room on the disk must say so (a client then waits
+    for room, everybody else ends); who has the wrong clock must do a round with it.
     """
     if event.kind == "disk":
+        words = lambda: town.processes.last_words(event.who)
         struck = town.processes.running[event.who]
-        wait_for(f"the end of {event.who} ({event})", lambda: struck.poll() is not None, STUCK)
-        words = town.processes.last_words(event.who)
-        if "cannot be written" not in words:
-            raise DemoFailed(f"{event}: its last words do not say that the disk is full: {words}")
+        full = lambda: "cannot be written" in words()
+        wait_for(
+            f"a word on the disk ({event})", lambda: full() or struck.poll() is not None, STUCK
+        )
+        time.sleep(0.5)  # what an ended process said last may still be on its way into the log
+        if not full():
+            raise DemoFailed(f"{event}: its last words do not say that the disk is full: {words()}")
     elif event.kind == "clock":
         _wait(town, town.round() + 2, f"a round in spite of {event}", over=True)
     else:
