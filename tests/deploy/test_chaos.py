@@ -29,6 +29,7 @@ def test_a_seed_gives_a_schedule_in_which_everything_happens_to_everybody() -> N
     assert {event.kind for event in events} == set(KINDS)
     assert {event.who for event in events} == set(ALL)
     assert {e.who for e in events if e.kind in ("cut", "hold", "slow")} == set(LINKED)
+    assert {e.who for e in events if e.kind == "disk"} == {"hub", "a", "b", "c"}
     together = Counter(event.at for event in events)
     assert set(together.values()) == {1, 2}
     for at in together:
