@@ -17,6 +17,7 @@ from coterie.deploy.statuses import note_certificate, statuses
 from coterie.deploy.zenoh.address import Address
 from coterie.deploy.zenoh.driver import Driver
 from coterie.deploy.zenoh.net import Net
+from coterie.deploy.zenoh.passing_on import PassingOn
 from coterie.deploy.zenoh.passport import Passport
 from coterie.deploy.zenoh.roaming import Roamer
 from coterie.deploy.zenoh.sight import listed
@@ -71,18 +72,20 @@ def open_to_all(site: Site, passport: Passport) -> Address:
 
 
 def keeping(
-    site: Site, passport: Passport, net: Net, place: Callable[[Site, Passport], Address]
+    site: Site, net: PassingOn, place: Callable[[Site, Passport], Address]
 ) -> Callable[[], None]:
-    """What a peer does every few seconds for its certificate: a new one means a new session."""
-    held = [passport]
+    """What a peer does every few seconds for its certificate: a new one means a new session; and
+    its neighbours get the list of the revoked.
+    """
 
     def check() -> None:
-        if (fresh := held[0].renewed()) is not None:
-            held[0] = fresh
-            net.move(place(site, fresh))
-            net.__enter__()
+        if (fresh := net.passport.renewed()) is not None:
+            net.renewed(fresh)
+            net.net.move(place(site, fresh))
+            net.net.__enter__()
             note_certificate(site.folder, fresh.identity)
-        held[0].check()
+        net.pass_on()
+        net.passport.check()
 
     return check
 
@@ -97,11 +100,12 @@ def run_seeking_peer(site: Site, say: Callable[[str], None], board: Board) -> Pe
         most = worker.largest_up * (KEPT_ROUNDS + plan.rules.staleness + 1)
         with Net(address, most) as net:
             board.connected = net.linked
+            carrier = PassingOn(net, passport, say)
             roamer = Roamer(
-                *(plan, site.number, worker, site.folder, net),
+                *(plan, site.number, worker, site.folder, carrier),
                 say=say,
                 refused=passport.refused,
-                check_self=keeping(site, passport, net, open_to_all),
+                check_self=keeping(site, carrier, open_to_all),
             )
             peer = roamer.run()
             say(f"this process sent its neighbours {roamer.carried} bytes.")
@@ -135,8 +139,9 @@ def run_given_peer(site: Site, say: Callable[[str], None], board: Board) -> Peer
         with Net(address, peer.largest * (peer.remembered + 1)) as net:
             board.connected = net.linked
             say(f"round {peer.t} of {peer.plan.exchanges}, with {listed(address.neighbours)}.")
-            check = keeping(site, passport, net, address_of)
-            driver = Driver(peer, net, say=say, refused=passport.refused, check_self=check)
+            carrier = PassingOn(net, passport, say)
+            check = keeping(site, carrier, address_of)
+            driver = Driver(peer, carrier, say=say, refused=passport.refused, check_self=check)
             driver.run()
             say(f"this process sent its neighbours {driver.carried.total()} bytes.")
         say(
