@@ -108,7 +108,7 @@ def test_a_client_types_the_kit_and_its_data(office: Path, fed: Federation) -> N
     assert "holds a private key, and other users of this machine may read it" in said[0]
     # Renewed keys come in a new kit.
     keys.issue(office / "keys", "ward-b", renew=True)
-    kit.pack(path, office / "keys" / "nodes" / "ward-b", office / "plan.toml", HUB)
+    kit.pack(path, office / "keys" / "nodes" / "ward-b", office / "plan.toml", {"hub": HUB})
     former = NodeIdentity.load(site.keys).serial
     kit.site_file(path, office / "data.npz", office / "here", say=said.append)
     assert NodeIdentity.load(site.keys).serial != former

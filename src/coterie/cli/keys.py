@@ -13,6 +13,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from coterie.core.errors import InvalidInput
+
 keys_app = typer.Typer(
     help="Identities for real federations: a CA of your own, and a folder of keys for each node.",
     no_args_is_help=True,
@@ -118,22 +120,43 @@ def issue(
 def kit(
     folder: Folder,
     plan: Annotated[Path, typer.Argument(help="The plan, with the names of its clients.")],
-    hub: Annotated[str, typer.Option(help="host:port by which clients reach the hub.")],
+    hub: Annotated[str, typer.Option(help="host:port by which clients reach the hub.")] = "",
+    peers: Annotated[
+        Path | None,
+        typer.Option(
+            help="Without a hub: a file with [[peers]] (name, place) and [[edges]] (between,"
+            " weight)."
+        ),
+    ] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="Where to write kits.")] = Path("kits"),
     days: Annotated[int, typer.Option(help="How long new certificates are valid.")] = 365,
 ) -> None:
-    """Write a join kit for the hub and for every client of a plan: one file each, with all that
-    the machine needs. Keys are issued to those that have none.
+    """Write a join kit for the hub and for every client of a plan, or for every peer: one file
+    each, with all that the machine needs. Keys are issued to those that have none.
 
     Example: coterie keys kit keys plan.toml --hub hub.example.org:9092
     """
-    from coterie.deploy.keys.kits import write_kits
+    if (peers is None) == (not hub):
+        raise InvalidInput(
+            "neither --hub nor --peers is given, but one of them must be."
+            if peers is None
+            else f"--hub {hub} and --peers {peers} are given, but must not be together."
+        )
+    if peers is not None:
+        from coterie.deploy.keys.peer_kits import write_peer_kits
 
-    made = write_kits(folder, plan, hub, out, days)
+        made = write_peer_kits(folder, plan, peers, out, days)
+    else:
+        from coterie.deploy.keys.kits import write_kits
+
+        made = write_kits(folder, plan, hub, out, days)
     _print(
         f"{len(made)} kits are in {out}. Carry each to its machine, by a way that nobody else can"
         f" read: {', '.join(path.name for path in made)}."
     )
+    if peers is not None:
+        _print(f"A peer: coterie peer {made[-1].name} data.csv")
+        return
     _print(f"The hub: coterie hub up --keys {made[0].name} --folder hub --host 0.0.0.0")
     _print(f"A client: coterie client join {made[-1].name} data.csv")
 

@@ -15,14 +15,25 @@ from coterie.core.errors import InvalidInput
 
 
 def peer(
+    kit: Annotated[
+        list[Path] | None,
+        typer.Argument(help="A kit and a file of data (ward-a.zip data.csv)."),
+    ] = None,
     config: Annotated[
-        Path,
+        Path | None,
         typer.Option(
             "--config",
             "-c",
-            help="This machine's own file: plan, name, keys, data, listen, [[neighbours]].",
+            help="Without a kit: this machine's own file (plan, name, keys, data, listen,"
+            " [[neighbours]]).",
         ),
-    ],
+    ] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--folder", "-f", help="With a kit: where to keep all (default: NAME-PLAN here)."
+        ),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")] = False,
     metrics: Metrics = None,
     log: LogFile = None,
@@ -33,10 +44,11 @@ def peer(
     Killed or stopped, the same command goes on where it was; `coterie status FOLDER` tells where
     that is.
 
-    Example: coterie peer --config peer.toml
+    Example: coterie peer ward-a.zip ward-a.csv
     """
     from coterie.deploy.site import Site
 
+    config = _config(kit or [], config, folder)
     site = Site.from_file(config)
 
     def say(sentence: str) -> None:
@@ -56,3 +68,21 @@ def peer(
     signal.signal(signal.SIGTERM, stopped)
     with also_to(log, say, role="peer", name=site.name) as both:
         run_peer(site, both, metrics)
+
+
+def _config(given: list[Path], config: Path | None, folder: Path | None) -> Path:
+    """The config, or that of a kit and a file of data, which is unpacked."""
+    from coterie.deploy import kit
+
+    told = " ".join(map(str, given))
+    if config is not None:
+        if given or folder is not None:
+            more = told or f"--folder {folder}"
+            raise InvalidInput(f"--config {config} is given, and {more!r}, which is for kits.")
+        return config
+    if len(given) != 2 or not kit.is_kit(given[0]):
+        raise InvalidInput(
+            f"{told or 'nothing'!r} is given, but must be a kit and the data (coterie peer"
+            " ward-a.zip ward-a.csv), or --config and a file."
+        )
+    return kit.peer_file(given[0], given[1], folder, say=lambda s: print(s, file=sys.stderr))

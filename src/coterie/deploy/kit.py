@@ -2,8 +2,9 @@
 
 The operator writes them (`coterie keys kit`), with keys/nodes at hand and without giving away the
 CA's key; a site runs `coterie client join ward-a.zip data.csv`, the hub `coterie hub up --keys
-hub.zip`. A kit holds the node's keys, the CA's certificate, the list of the revoked, the plan and
-the hub's address. It is as secret as the private key in it.
+hub.zip`, a peer `coterie peer ward-a.zip data.csv`. A kit holds the node's keys, the CA's
+certificate, the list of the revoked, the plan and where others are: the hub, or a peer's
+neighbours. It is as secret as the private key in it.
 
 What comes out of a kit has names and sizes that are known in advance: anything else in the file is
 refused before a byte of it is written.
@@ -16,9 +17,9 @@ import json
 import os
 import tempfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import tomli_w
 
@@ -42,8 +43,10 @@ class Kit:
     name: str
     role: str
     hub: str
-    """host:port of the hub's gate."""
+    """host:port of the hub's gate; "" for peers."""
     files: dict[str, bytes]
+    peer: dict[str, Any] | None = None
+    """A peer's number, what it listens on, and its neighbours, as in its config."""
 
     def unpack(self, folder: Path) -> Path:
         """Write folder/keys and folder/plan.toml, for their owner alone; gives folder/keys.
@@ -75,14 +78,14 @@ def is_kit(path: Path) -> bool:
     return path.suffix == ".zip"
 
 
-def pack(path: Path, node: Path, plan: Path, hub: str) -> None:
+def pack(path: Path, node: Path, plan: Path, where: Mapping[str, Any]) -> None:
     """Write a kit with a node's folder, as `coterie keys issue` made it. Only its owner may read
-    it.
+    it. `where` is {"hub": host:port}, or {"peer": …}.
     """
     from coterie.deploy.keys.identity import NodeIdentity
 
     who = NodeIdentity.load(node)
-    facts = {"format": FORMAT, "name": who.name, "role": who.role, "hub": hub}
+    facts = {"format": FORMAT, "name": who.name, "role": who.role, **where}
     files = {name: (node / name).read_bytes() for name in KEYS if (node / name).is_file()}
     files |= {"kit.json": (json.dumps(facts) + "\n").encode(), "plan.toml": plan.read_bytes()}
     try:
@@ -127,13 +130,16 @@ def read(path: Path) -> Kit:
     try:
         facts = json.loads(files["kit.json"])
         given = facts["format"]
-        kit_ = Kit(str(facts["name"]), str(facts["role"]), str(facts["hub"]), files)
+        peer = dict(facts["peer"]) if "peer" in facts else None
+        hub = str(facts["hub"]) if peer is None else ""
+        kit_ = Kit(str(facts["name"]), str(facts["role"]), hub, files, peer)
         files["plan.toml"].decode()
     except (ValueError, KeyError, TypeError):
         raise _no_kit(path, "its kit.json or plan.toml is damaged") from None
     if given != FORMAT:
         raise _no_kit(path, f"it is of the format {given!r}, and this version reads {FORMAT}")
-    endpoint(kit_.hub, f"the hub in {str(path)!r}")
+    if peer is None:
+        endpoint(kit_.hub, f"the hub in {str(path)!r}")
     return kit_
 
 
@@ -185,6 +191,33 @@ def site_file(
     kit = read(path)
     if kit.role == "hub":
         raise InvalidInput(f"{str(path)!r} is the kit of a hub: coterie hub up --keys {path}")
+    if kit.peer is not None:
+        raise InvalidInput(f"{str(path)!r} is the kit of a peer: coterie peer {path} {data}")
+    own = {"hub": kit.hub, "share_scores": share_scores}
+    return _settled(path, kit, data, folder, own, say) / "site.toml"
+
+
+def peer_file(
+    path: Path, data: Path, folder: Path | None = None, *, say: Callable[[str], None]
+) -> Path:
+    """Unpack a peer's kit; gives the config that `coterie peer` wants."""
+    kit = read(path)
+    if kit.peer is None:
+        raise InvalidInput(
+            f"{str(path)!r} is the kit of the {kit.role} {kit.name!r}, and not of a peer."
+        )
+    return _settled(path, kit, data, folder, kit.peer, say) / "peer.toml"
+
+
+def _settled(
+    path: Path,
+    kit: Kit,
+    data: Path,
+    folder: Path | None,
+    own: Mapping[str, Any],
+    say: Callable[[str], None],
+) -> Path:
+    """Unpack a kit and write the participant's own file, with `own` in it; gives the folder."""
     if not data.exists():
         raise InvalidInput(f"the data {str(data)!r} is not there.")
     if warning := open_to_others(path):
@@ -199,15 +232,14 @@ def site_file(
         "name": kit.name,
         "folder": "state",
         "keys": "keys",
-        "hub": kit.hub,
-        "share_scores": share_scores,
+        **own,
         "data": {"path": str(data.absolute())},
     }
-    words = (
-        "# Written by `coterie client join` with a kit, each time anew: to change it, copy it.\n"
-    )
-    write_text(made_in / "site.toml", words + tomli_w.dumps(site))
-    return made_in / "site.toml"
+    peer = kit.peer is not None
+    command = "peer" if peer else "client join"
+    words = f"# Written by `coterie {command}` with a kit, each time anew: to change it, copy it.\n"
+    write_text(made_in / ("peer.toml" if peer else "site.toml"), words + tomli_w.dumps(site))
+    return made_in
 
 
 def hub_keys(keys: Path, folder: Path, say: Callable[[str], None]) -> Path:

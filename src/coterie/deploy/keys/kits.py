@@ -23,7 +23,11 @@ def write_kits(folder: Path, plan: Path, hub: str, out: Path, days: int = 365) -
     if read.peers or isinstance(read.clients, int):
         raise InvalidInput(
             f"{plan}: kits are for a hub and its clients by name, but"
-            + (f" {read.method.name} has no hub." if read.peers else " clients is a number.")
+            + (
+                f" {read.method.name} has no hub: peers need --peers."
+                if read.peers
+                else " clients is a number."
+            )
         )
     known = {one.name: one for one in listed(folder)}
     named = _hub_name(folder, known, hub, days)
@@ -42,7 +46,7 @@ def write_kits(folder: Path, plan: Path, hub: str, out: Path, days: int = 365) -
                 f"the private key of {name!r} is not in {node} any more: coterie keys issue"
                 f" {folder} {name} --renew makes a new one."
             )
-        pack(out / f"{name}.zip", node, plan, hub)
+        pack(out / f"{name}.zip", node, plan, {"hub": hub})
         made.append(out / f"{name}.zip")
     return made
 
