@@ -184,7 +184,7 @@ class TrialBatch:
 
         look()
         while many.t < many.training.rounds and many.members:
-            many.advance(many.training.eval_every - many.t % many.training.eval_every)
+            self._advance(many)
             for p, why in many.failed.items():
                 self._fail(going[p], str(why))
             look()
@@ -207,6 +207,17 @@ class TrialBatch:
         if cut:
             return []
         return [i for i in going if self.tried[i].state == "complete"]
+
+    def _advance(self, many: Many) -> None:
+        """To the next evaluation; with a deadline no further than that, but for one round."""
+        ahead = many.training.eval_every - many.t % many.training.eval_every
+        if self.deadline is None:
+            many.advance(ahead)
+            return
+        for _ in range(ahead):
+            many.advance(1)
+            if self.late or not many.members:
+                break
 
     def _many(self, going: list[int], federation: Federation, seed: int) -> Many:
         return Many(
