@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ import pytest
 import coterie
 from coterie import Local
 from coterie.channel import PLAIN
+from coterie.core.compilation import Compilations, working_time
 from coterie.data.blind import blind
 from coterie.runs import answer as answers
 from coterie.runs.answer import Wishes, answer_into
@@ -26,7 +27,7 @@ from coterie.runs.tuning import batch
 
 def test_a_piece_of_work_fits_into_what_is_left_or_into_a_tenth() -> None:
     now = [0.0]
-    given = Minutes(2.0, clock=lambda: now[0])
+    given = Minutes(2.0, clock=lambda: now[0], wall=lambda: 2 * now[0])
     assert given.allows(120)
     assert not given.allows(121)
     assert given.late() is None
@@ -36,19 +37,30 @@ def test_a_piece_of_work_fits_into_what_is_left_or_into_a_tenth() -> None:
     assert not given.allows(13)
     now[0] = 180.0
     assert (given.left, given.over) == (0, True)
-    assert "took 3.0 minutes instead of 2" in str(given.late())
-    endless = Minutes(0.0, clock=lambda: now[0])
+    assert "took 6.0 minutes instead of 2: compiling took 3.0" in str(given.late())
+    endless = Minutes(0.0, clock=lambda: now[0], wall=lambda: now[0])
     now[0] = 1e6
     assert endless.allows(1e9)
     assert not endless.over
     assert endless.late() is None
 
 
+def test_compiling_is_not_counted() -> None:
+    import jax
+    import jax.numpy as jnp
+
+    begun, real = working_time(), time.monotonic()
+    with Compilations() as compilations:
+        jax.jit(lambda x: jnp.linalg.svd(x @ x.T + 3))(jnp.ones((7, 5)))
+    taken, real = working_time() - begun, time.monotonic() - real
+    assert compilations.seconds > 0
+    assert 0 <= taken <= real - 0.9 * compilations.seconds
+
+
 def test_a_trial_ends_in_the_round_in_which_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not at the next evaluation, which may be far away."""
     clock = itertools.count()
-    fake = SimpleNamespace(monotonic=lambda: float(next(clock)), perf_counter=lambda: 0.0)
-    monkeypatch.setattr(batch, "time", fake)
+    monkeypatch.setattr(batch, "working_time", lambda: float(next(clock)))
     fed = blind(coterie.load("digits", clients=3, validation=0.3))
     options = {"rounds": 40, "eval_every": 20, "batch_size": 4}
     problem = batch.TuningProblem((fed,), "mlr", None, options, (1000,))
@@ -79,7 +91,7 @@ def test_what_there_was_no_time_for_is_named_and_done_by_the_same_command(
     said: list[str] = []
 
     def ask(minutes: float, clock: Any) -> tuple[Any, str]:
-        monkeypatch.setattr(answers, "Minutes", lambda _: Minutes(minutes, clock))
+        monkeypatch.setattr(answers, "Minutes", lambda _: Minutes(minutes, clock, clock))
         found = answer_into(experiment, folder, Doing(say=said.append), wishes)
         assert gather([folder]).html() == (folder / "report.html").read_text()
         return found, str(found.answer())

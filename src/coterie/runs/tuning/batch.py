@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.channel import Channel
+from coterie.core.compilation import working_time
 from coterie.core.errors import InvalidInput
 from coterie.coupling.graph import Graph
 from coterie.coupling.learnt import GraphRule
@@ -121,7 +122,7 @@ class TrialBatch:
 
     @property
     def late(self) -> bool:
-        return self.deadline is not None and time.monotonic() > self.deadline
+        return self.deadline is not None and working_time() > self.deadline
 
     def run(self) -> list[Tried]:
         """All trials to their end; those that do badly in the first run are dropped on the way."""
