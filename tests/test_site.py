@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import http.server
 import importlib.util
@@ -12,7 +13,9 @@ import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -87,6 +90,39 @@ def test_the_reference_has_every_public_name(site: Path) -> None:
     assert missing == []
 
 
+@contextlib.contextmanager
+def chromium(**look: Any) -> Iterator[tuple[Any, list[str]]]:
+    """A page of a browser, and what went wrong in it."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
+    found = shutil.which("chromium")
+    if found is None:
+        pytest.skip("there is no Chromium; on Debian: apt-get install chromium")
+    flags, wrong = ["--no-sandbox"] if os.geteuid() == 0 else [], list[str]()
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=found, args=flags)
+        page = browser.new_context(**look).new_page()
+        page.on("console", lambda m: wrong.append(m.text) if m.type == "error" else None)
+        page.on("pageerror", lambda e: wrong.append(str(e)))
+        yield page, wrong
+        browser.close()
+
+
+def test_the_site_is_searched_from_disk(site: Path) -> None:
+    """Where browsers start no worker; nothing is asked of another host."""
+    with chromium() as (page, wrong):
+        page.on("request", lambda r: r.url.startswith("http") and wrong.append(r.url))
+        page.goto((site / "index.html").as_uri())
+        page.locator("[data-md-component=search]").first.wait_for(state="attached")
+        page.keyboard.press("/")
+        page.keyboard.type("sign-flip")
+        hit = page.locator("a[href*='attacks.html?h=sign-flip']").first
+        hit.wait_for(timeout=60_000)
+        hit.click()
+        page.wait_for_url("**/attacks.html*")
+        assert page.locator("h1").inner_text().startswith("Attacks")
+    assert wrong == []
+
+
 class _Quiet(http.server.SimpleHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:
         pass
@@ -95,24 +131,15 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
 @pytest.mark.slow
 def test_every_page_in_a_browser(site: Path) -> None:
     """On a phone: nothing from elsewhere is asked for, nothing fails, no page is too wide."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        pytest.skip("there is no Chromium; on Debian: apt-get install chromium")
     handler = functools.partial(_Quiet, directory=str(site))
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    home, wrong = f"http://127.0.0.1:{server.server_port}/", []
-    flags = ["--no-sandbox"] if os.geteuid() == 0 else []
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=chromium, args=flags)
-        page = browser.new_context(viewport={"width": 390, "height": 844}).new_page()
-        page.on("console", lambda m: wrong.append(m.text) if m.type == "error" else None)
+    home = f"http://127.0.0.1:{server.server_port}/"
+    with chromium(viewport={"width": 390, "height": 844}) as (page, wrong):
         page.on("request", lambda r: None if r.url.startswith(home) else wrong.append(r.url))
         for path in sorted(site.rglob("*.html")):
             page.goto(home + str(path.relative_to(site)))
             if page.evaluate("document.documentElement.scrollWidth") > 390:
                 wrong.append(f"{path.name} is too wide")
-        browser.close()
     server.shutdown()
     assert wrong == []

@@ -10,10 +10,11 @@ import re
 import shutil
 import socket
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
@@ -47,6 +48,27 @@ def writing(path: Path) -> Iterator[Path]:
             os.fsync(folder)
         finally:
             os.close(folder)
+
+
+@contextlib.contextmanager
+def writing_secret(path: Path) -> Iterator[IO[bytes]]:
+    """Gives a file to fill, which nobody but its owner may read, not even for a moment; it takes
+    its place, after reaching the disk, when the block ends well.
+    """
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # 0600
+        temporary = Path(name)
+        try:
+            with os.fdopen(handle, "w+b") as f:
+                yield f
+                f.flush()
+                os.fsync(f.fileno())
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be written: {error.strerror or error}.") from None
 
 
 @contextlib.contextmanager

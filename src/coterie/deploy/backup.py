@@ -10,7 +10,6 @@ more than the hub knows of, and say so.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -18,12 +17,11 @@ import re
 import tempfile
 import time
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from coterie.core.errors import InvalidInput
-from coterie.core.files import make_folder, writing_folder
+from coterie.core.files import make_folder, writing_folder, writing_secret
 from coterie.deploy import kept as disk
 from coterie.deploy.bill import FILE as ROWS
 from coterie.deploy.bill import WIDTH
@@ -46,31 +44,12 @@ def backup(folder: Path, out: Path) -> dict[str, int]:
         raise InvalidInput(f"{str(out)!r} is there already; choose another file.")
     rounds: dict[str, int] = {}
     sums: dict[str, str] = {}
-    with _new_file(out) as f, zipfile.ZipFile(f, "w", zipfile.ZIP_STORED) as copy:
+    with writing_secret(out) as f, zipfile.ZipFile(f, "w", zipfile.ZIP_STORED) as copy:
         for plan in plans:
             rounds[plan.name] = _copied(plan, copy, sums)
         index = {"format": FORMAT, "taken": time.time(), "rounds": rounds, "sums": sums}
         copy.writestr(INDEX, json.dumps(index, indent=2) + "\n")
     return rounds
-
-
-@contextlib.contextmanager
-def _new_file(path: Path) -> Iterator[IO[bytes]]:
-    """Written beside its place and moved there when all of it is on the disk."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # 0600
-        try:
-            with os.fdopen(handle, "w+b") as f:
-                yield f
-                f.flush()
-                os.fsync(f.fileno())
-            Path(temporary).replace(path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise InvalidInput(f"{path} cannot be written: {error.strerror or error}.") from None
 
 
 def _copied(plan: Path, copy: zipfile.ZipFile, sums: dict[str, str]) -> int:

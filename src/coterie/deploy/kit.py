@@ -14,17 +14,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import tempfile
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import tomli_w
 
 from coterie.core.errors import InvalidInput
-from coterie.core.files import write_text
+from coterie.core.files import write_text, writing_secret
 from coterie.deploy.plan import Plan
 from coterie.deploy.zenoh.spokes import endpoint
 
@@ -88,24 +87,7 @@ def pack(path: Path, node: Path, plan: Path, where: Mapping[str, Any]) -> None:
     facts = {"format": FORMAT, "name": who.name, "role": who.role, **where}
     files = {name: (node / name).read_bytes() for name in KEYS if (node / name).is_file()}
     files |= {"kit.json": (json.dumps(facts) + "\n").encode(), "plan.toml": plan.read_bytes()}
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # 0600
-        try:
-            with os.fdopen(handle, "wb") as f:
-                _write(f, files)
-                f.flush()
-                os.fsync(f.fileno())
-            Path(temporary).replace(path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise InvalidInput(f"{path} cannot be written: {error.strerror or error}.") from None
-
-
-def _write(f: IO[bytes], files: dict[str, bytes]) -> None:
-    with zipfile.ZipFile(f, "w", zipfile.ZIP_DEFLATED) as out:
+    with writing_secret(path) as f, zipfile.ZipFile(f, "w", zipfile.ZIP_DEFLATED) as out:
         for name, data in files.items():
             entry = zipfile.ZipInfo(name)
             entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o600 << 16

@@ -340,4 +340,6 @@ class _Says:
                 f'With the graph "{kind}", which reads everybody\'s labels, FedU would gain {size}'
                 " over training alone (validation data)."
             )
+        if found.cut:
+            out.append(f"There was no time for {'; '.join(found.cut)}. More --minutes give it.")
         return " ".join(out)

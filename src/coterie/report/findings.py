@@ -62,6 +62,8 @@ class Findings:
     """Clients that alone clearly do better with all of their rows than with half of them, and by
     how much, the largest first; None: not looked at.
     """
+    cut: tuple[str, ...] = ()
+    """What there was no time for."""
 
     def to_config(self) -> dict[str, Any]:
         plain = lambda t: None if t is None else dataclasses.asdict(t)
@@ -71,6 +73,7 @@ class Findings:
             "half": plain(self.half),
             "graphs": [[kind, plain(tested)] for kind, tested in self.graphs],
             "hungry": None if self.hungry is None else [list(one) for one in self.hungry],
+            "cut": list(self.cut),
         }
 
     @classmethod
@@ -82,4 +85,5 @@ class Findings:
             tested(given["half"]),
             tuple((kind, Tested(**t)) for kind, t in given["graphs"]),
             None if given["hungry"] is None else tuple((k, m) for k, m in given["hungry"]),
+            tuple(given.get("cut", ())),
         )

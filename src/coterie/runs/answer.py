@@ -20,7 +20,6 @@ from coterie.core.errors import InvalidInput, notice
 from coterie.core.files import make_folder, write_json
 from coterie.core.metrics import Metric, OwnMetric, metric_of
 from coterie.coupling.graph import Graph
-from coterie.coupling.graph import build as build_graph
 from coterie.coupling.learnt import GraphRule
 from coterie.data.federation import Federation
 from coterie.engine.arguments import as_federation, as_list, judged_by
@@ -28,11 +27,9 @@ from coterie.engine.many import simulate_many
 from coterie.engine.training import Training
 from coterie.methods.local import Local
 from coterie.models.base import Model, ModelSpec
-from coterie.report.answer import choose
 from coterie.report.comparison import Comparison, Entry
 from coterie.report.findings import Findings, ReferenceRow
 from coterie.report.outcome import Outcome
-from coterie.report.significance import Tested
 from coterie.runs import whatif
 from coterie.runs.compare import (
     Doing,
@@ -46,9 +43,11 @@ from coterie.runs.compare import (
 from coterie.runs.contender import Contender
 from coterie.runs.experiment import Experiment
 from coterie.runs.labels import label_of
+from coterie.runs.minutes import Minutes
 from coterie.runs.presets import COMPARED, own_batch, own_tables
 from coterie.runs.references import references
 from coterie.runs.reporting import write_report
+from coterie.runs.run import Say
 from coterie.runs.tuning.folder import tune_into
 from coterie.runs.tuning.options import Tuning
 from coterie.runs.tuning.study import Tuned
@@ -64,8 +63,6 @@ FEW = 1000
 TUNING, SHELF = 0.5, 0.15
 """Which parts of the minutes go into tuning and into models off the shelf."""
 SEEDS = (0, 1, 2)
-UNLIKE = 2
-"""At most so many clients that are unlike all others are left out to see what that changes."""
 
 
 class Wishes(NamedTuple):
@@ -84,6 +81,7 @@ def answer_into(
     wishes = wishes or Wishes()
     if not 0 <= wishes.minutes < float("inf"):
         raise InvalidInput(f"--minutes is {wishes.minutes:g}, but must be a number ≥ 0.")
+    minutes = Minutes(wishes.minutes)
     check_wishes(experiment, wishes.targets, wishes.budgets)
     experiment = experiment.with_(seeds=experiment.seeds or SEEDS)
     known = (folder / "tuning" / "config.toml").is_file() or (folder / "config.toml").is_file()
@@ -93,16 +91,21 @@ def answer_into(
     if tuned:
         experiment = experiment.with_(contenders=tuple(t.contender for t in tuned))
         alone = _plain_local([t.contender for t in tuned])
-    comparison = train_all(experiment, folder, doing, alone)
+    comparison, experiment, cut = _trained(experiment, folder, doing, alone, minutes)
+    cut = (*_cut_trials(tuned, experiment.training.rounds), *cut)
     entries = _validated(comparison.entries, tuned)
     comparison = dataclasses.replace(comparison, entries=entries, minimum=FEWEST_ROWS, prior=PRIOR)
-    comparison = _beside(comparison, experiment, folder, doing, wishes.minutes)
+    comparison = _beside(comparison, experiment, folder, doing, minutes)
+    comparison = _told(comparison, cut)
     recipe = {
         "kind": "answer",
+        "cut": list(cut),
         "one_local": alone is not None,
         "validation": {e.label: e.validation for e in entries if e.validation is not None},
     }
     write_report(comparison, experiment, folder, wishes.targets, wishes.budgets, recipe)
+    if late := minutes.late():
+        doing.say(late)
     return comparison
 
 
@@ -118,7 +121,7 @@ def answer_again(experiment: Experiment, folder: Path, recipe: dict[str, Any]) -
     ]
     kept = _read(folder / "beside.json", None)
     rows, findings = kept if kept is not None else ((), None)
-    return dataclasses.replace(
+    comparison = dataclasses.replace(
         comparison,
         entries=entries,
         minimum=FEWEST_ROWS,
@@ -126,6 +129,7 @@ def answer_again(experiment: Experiment, folder: Path, recipe: dict[str, Any]) -
         references=rows,
         findings=findings,
     )
+    return _told(comparison, recipe.get("cut") or ())
 
 
 def answer(
@@ -236,6 +240,64 @@ def _tuned(experiment: Experiment, folder: Path, doing: Doing, minutes: float) -
     )
 
 
+def _trained(
+    experiment: Experiment, folder: Path, doing: Doing, alone: Local | None, minutes: Minutes
+) -> tuple[Comparison, Experiment, tuple[str, ...]]:
+    """All methods with the first seed, and with as many others as there is time for; gives the
+    experiment with these seeds, and what was cut.
+    """
+    seeds = experiment.seeds
+    done = all(run.ended for run in pair(experiment, folder, alone).plan)
+    # Who does not tune has time; a cluster's workers share the runs nobody knows how.
+    if done or alone is None or doing.cluster is not None or len(seeds) < 2:
+        return train_all(experiment, folder, doing, alone), experiment, ()
+    doing = doing._replace(say=_once(doing.say))
+    first = experiment.with_(seeds=seeds[:1])
+    comparison = train_all(first, folder, doing, alone)
+    runs = [o for entry in comparison.entries for o in entry.outcomes]
+    each = sum(max(0.0, o.seconds - o.compile_seconds) for o in runs) / doing.jobs
+    count = next(n for n in range(len(seeds), 0, -1) if n == 1 or minutes.allows((n - 1) * each))
+    some = experiment.with_(seeds=seeds[:count])
+    if count > 1:
+        comparison = train_all(some, folder, doing, alone)
+    cut = tuple(f"seed {seed}" for seed in seeds[count:])
+    return comparison, some, cut
+
+
+def _once(say: Say) -> Say:
+    """Nothing is said twice."""
+    said: set[str] = set()
+
+    def once(sentence: str) -> None:
+        if sentence not in said:
+            said.add(sentence)
+            say(sentence)
+
+    return once
+
+
+def _cut_trials(tuned: Sequence[Tuned], rounds: int) -> tuple[str, ...]:
+    """Methods whose values are those of a trial that time cut short, if there are any."""
+    short = [t for t in tuned if t.best.state == "cut"]
+    if not short:
+        return ()
+    least = min(min(t.best.rounds) for t in short)
+    return (
+        f"whole trials of {len(short)} of {len(tuned)} methods (their values are the best after"
+        f" round {least} of {rounds} or later)",
+    )
+
+
+def _told(comparison: Comparison, cut: Sequence[str]) -> Comparison:
+    """The comparison with what there was no time for."""
+    found = comparison.findings
+    if found is None or not cut:
+        return comparison
+    return dataclasses.replace(
+        comparison, findings=dataclasses.replace(found, cut=(*cut, *found.cut))
+    )
+
+
 def _validated(entries: Sequence[Entry], tuned: list[Tuned]) -> list[Entry]:
     """Entries with the validation scores that tuning found, which are of more rows than those of a
     run.
@@ -246,17 +308,18 @@ def _validated(entries: Sequence[Entry], tuned: list[Tuned]) -> list[Entry]:
 
 
 def _beside(
-    comparison: Comparison, experiment: Experiment, folder: Path, doing: Doing, minutes: float
+    comparison: Comparison, experiment: Experiment, folder: Path, doing: Doing, minutes: Minutes
 ) -> Comparison:
     """The comparison with models off the shelf and what-ifs; kept in a file for the next time,
-    unless there was no scikit-learn.
+    unless there was no scikit-learn, or something was cut.
     """
     file, key = folder / "beside.json", experiment.fingerprint() + experiment.data_hash()
     key += "" if importlib.util.find_spec("sklearn") else ", without scikit-learn"
     found = None if doing.force else _read(file, key)
-    if found is None:
-        rows = _references(comparison, doing, 60 * SHELF * max(minutes, 1.0))
-        findings = _findings(comparison, experiment)
+    if found is None or found[1].cut:
+        seconds = min(60 * SHELF * max(minutes.given, 1.0), minutes.left)
+        rows = _references(comparison, doing, seconds)
+        findings = whatif.findings(comparison, experiment, minutes)
         found = rows, findings
         write_json(file, {"of": key, **_plain(rows, findings)})
     rows, findings = found
@@ -296,54 +359,3 @@ def _references(comparison: Comparison, doing: Doing, seconds: float) -> list[Re
         scores = metric.scores(outputs, test.y, test.offsets)
         out.append(ReferenceRow(r.label, r.pooled, scores))
     return out
-
-
-def _findings(comparison: Comparison, experiment: Experiment) -> Findings:
-    """What would change the answer, on validation rows."""
-    choice = choose(comparison)
-    federation = comparison.federation
-    if choice is None or not len(federation.validation) or not comparison.metric.rowwise:
-        return Findings()
-    seeds = (experiment.seeds or (experiment.training.seed,))[:1]
-    rehearsal = whatif.Rehearsal.of(
-        federation, experiment.model, experiment.graph.build, experiment.training, seeds
-    )
-    mine, local = (_contender(experiment, e) for e in (choice.entry, choice.local))
-    alone, together = rehearsal.outcomes(local), rehearsal.outcomes(mine)
-    strange = whatif.likeness(rehearsal, local).unlike()[:UNLIKE]
-    left = [whatif.leave_out(rehearsal, mine, (together, alone), k) for k in strange]
-    half = rehearsal.with_(whatif.halved(rehearsal.federation))
-    by_half = half.outcomes(local)
-    return Findings(
-        unlike=tuple(found for found in left if found is not None),
-        whole=whatif.gain(together, alone),
-        half=whatif.gain(half.outcomes(mine), by_half),
-        graphs=_graphs(rehearsal, experiment, alone),
-        hungry=whatif.hungry(alone, by_half),
-    )
-
-
-def _graphs(
-    rehearsal: whatif.Rehearsal, experiment: Experiment, alone: Sequence[Outcome]
-) -> tuple[tuple[str, Tested], ...]:
-    """FedU's gain over the graph of shared labels, where that is not the complete one: what knowing
-    everybody's labels would be worth.
-    """
-    fedu = next((c for c in experiment.contenders if c.method.name == "fedu"), None)
-    n = rehearsal.federation.clients
-    if fedu is None or n < 4 or rehearsal.federation.task != "classification":
-        return ()
-    near = build_graph("similar", rehearsal.federation)
-    if near.weights.nnz == n * (n - 1) and len(set(near.weights.data.tolist())) == 1:
-        return ()
-    tested = whatif.gain(rehearsal.outcomes(fedu, near), alone)
-    return () if tested is None else (("similar", tested),)
-
-
-def _contender(experiment: Experiment, entry: Entry) -> Contender:
-    """The method of an entry, with its channel and graph."""
-    for contender in experiment.contenders:
-        if label_of(contender, experiment.contenders) == entry.label:
-            return contender
-    method = entry.outcomes[0].method
-    return next((c for c in experiment.contenders if c.method == method), Contender(method))

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.coupling.graph import Graph
+from coterie.coupling.graph import build as build_graph
 from coterie.coupling.learnt import GraphRule
 from coterie.data.federation import Federation, Split, pack
 from coterie.engine.evaluate import to_device
@@ -21,7 +22,9 @@ from coterie.engine.simulate import Result, simulate
 from coterie.engine.training import Training
 from coterie.engine.transfer import Transfer, transfer
 from coterie.models.base import Model, ModelSpec
-from coterie.report.findings import LeftOut
+from coterie.report.answer import choose
+from coterie.report.comparison import Comparison, Entry
+from coterie.report.findings import Findings, LeftOut
 from coterie.report.outcome import Outcome
 from coterie.report.significance import (
     LEVEL,
@@ -32,8 +35,13 @@ from coterie.report.significance import (
     of_these_sites,
 )
 from coterie.runs.contender import Contender
+from coterie.runs.experiment import Experiment
+from coterie.runs.labels import label_of
+from coterie.runs.minutes import Minutes
 
 Array = NDArray[Any]
+UNLIKE = 2
+"""At most so many clients that are unlike all others are left out to see what that changes."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,3 +178,64 @@ def _only(outcomes: Sequence[Outcome], clients: Array) -> list[Outcome]:
             rows = rows._replace(client=rows.client[kept], row=rows.row[kept], scores=scores)
         out.append(dataclasses.replace(outcome, rows=rows))
     return out
+
+
+def findings(comparison: Comparison, experiment: Experiment, minutes: Minutes) -> Findings:
+    """What would change the answer. When the minutes are over, no further question is begun; those
+    that were not asked are named.
+    """
+    choice = choose(comparison)
+    federation = comparison.federation
+    if choice is None or not len(federation.validation) or not comparison.metric.rowwise:
+        return Findings()
+    seeds = (experiment.seeds or (experiment.training.seed,))[:1]
+    rehearsal = Rehearsal.of(
+        federation, experiment.model, experiment.graph.build, experiment.training, seeds
+    )
+    mine, local = (_contender(experiment, e) for e in (choice.entry, choice.local))
+    if minutes.over:
+        return Findings(cut=("what would change the answer",))
+    alone, together = rehearsal.outcomes(local), rehearsal.outcomes(mine)
+    found, cut = Findings(whole=gain(together, alone)), list[str]()
+    for k in likeness(rehearsal, local).unlike()[:UNLIKE]:
+        if minutes.over:
+            cut.append(f"leaving out {comparison.client_name(k)}")
+        elif (left := leave_out(rehearsal, mine, (together, alone), k)) is not None:
+            found = dataclasses.replace(found, unlike=(*found.unlike, left))
+    if minutes.over:
+        cut.append("half the training rows")
+    else:
+        half = rehearsal.with_(halved(rehearsal.federation))
+        by_half = half.outcomes(local)
+        found = dataclasses.replace(
+            found, half=gain(half.outcomes(mine), by_half), hungry=hungry(alone, by_half)
+        )
+    asked = _by_labels(rehearsal, experiment)
+    if asked is not None and minutes.over:
+        cut.append("the graph of shared labels")
+    elif asked is not None and (tested := gain(rehearsal.outcomes(*asked), alone)) is not None:
+        found = dataclasses.replace(found, graphs=(("similar", tested),))
+    return dataclasses.replace(found, cut=tuple(cut))
+
+
+def _by_labels(rehearsal: Rehearsal, experiment: Experiment) -> tuple[Contender, Graph] | None:
+    """FedU and the graph of shared labels, where that is not the complete one: what knowing
+    everybody's labels would be worth.
+    """
+    fedu = next((c for c in experiment.contenders if c.method.name == "fedu"), None)
+    n = rehearsal.federation.clients
+    if fedu is None or n < 4 or rehearsal.federation.task != "classification":
+        return None
+    near = build_graph("similar", rehearsal.federation)
+    if near.weights.nnz == n * (n - 1) and len(set(near.weights.data.tolist())) == 1:
+        return None
+    return fedu, near
+
+
+def _contender(experiment: Experiment, entry: Entry) -> Contender:
+    """The method of an entry, with its channel and graph."""
+    for contender in experiment.contenders:
+        if label_of(contender, experiment.contenders) == entry.label:
+            return contender
+    method = entry.outcomes[0].method
+    return next((c for c in experiment.contenders if c.method == method), Contender(method))

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.channel import Channel
+from coterie.core.compilation import working_time
 from coterie.core.errors import InvalidInput
 from coterie.coupling.graph import Graph
 from coterie.coupling.learnt import GraphRule
@@ -121,7 +122,7 @@ class TrialBatch:
 
     @property
     def late(self) -> bool:
-        return self.deadline is not None and time.monotonic() > self.deadline
+        return self.deadline is not None and working_time() > self.deadline
 
     def run(self) -> list[Tried]:
         """All trials to their end; those that do badly in the first run are dropped on the way."""
@@ -184,7 +185,7 @@ class TrialBatch:
 
         look()
         while many.t < many.training.rounds and many.members:
-            many.advance(many.training.eval_every - many.t % many.training.eval_every)
+            self._advance(many)
             for p, why in many.failed.items():
                 self._fail(going[p], str(why))
             look()
@@ -207,6 +208,17 @@ class TrialBatch:
         if cut:
             return []
         return [i for i in going if self.tried[i].state == "complete"]
+
+    def _advance(self, many: Many) -> None:
+        """To the next evaluation; with a deadline no further than that, but for one round."""
+        ahead = many.training.eval_every - many.t % many.training.eval_every
+        if self.deadline is None:
+            many.advance(ahead)
+            return
+        for _ in range(ahead):
+            many.advance(1)
+            if self.late or not many.members:
+                break
 
     def _many(self, going: list[int], federation: Federation, seed: int) -> Many:
         return Many(

@@ -13,12 +13,12 @@ from __future__ import annotations
 import dataclasses
 import math
 import shutil
-import time
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from coterie.core.compilation import working_time
 from coterie.core.errors import InvalidInput
 from coterie.core.files import locked, make_folder, write_text
 from coterie.core.metrics import metric_of
@@ -190,7 +190,7 @@ def _tune_all(workshop: Workshop, jobs: int, board: Board | None, say: runs.Say)
                 board.show(0, label, int(done), math.ceil(total), note)
 
         deadline = clock.begin()
-        left = None if deadline is None else deadline - time.monotonic()
+        left = None if deadline is None else deadline - working_time()
         seconds = None if left is None else left + studies[i].seconds
         workshop.of_method(i).tune(i, seconds, show)
 

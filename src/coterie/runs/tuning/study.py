@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.core.compilation import working_time
 from coterie.core.errors import InvalidInput
 from coterie.core.metrics import metric_of
 from coterie.core.search import Among, LogRange
@@ -308,16 +308,16 @@ def tune_one(
     while not stop() and idle < MOST_IDLE:
         count = _affordable(study, problem)
         if study.done and deadline is not None:
-            left = deadline - time.monotonic()
+            left = deadline - working_time()
             if left < 0.6 * batch_seconds or left <= 0:
                 break
         if count < 1:
             break
-        started, before = time.monotonic(), study.steps
+        started, before = working_time(), study.steps
         try:
             told = _batch(study, problem, count, deadline, tick, check=check)
         finally:
-            batch_seconds = time.monotonic() - started
+            batch_seconds = working_time() - started
             study.spent(batch_seconds)
         if not told:
             break

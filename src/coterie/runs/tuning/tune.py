@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import math
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from coterie.channel import PLAIN, Channel
+from coterie.core.compilation import working_time
 from coterie.core.errors import InvalidInput
 from coterie.coupling.graph import Graph
 from coterie.coupling.learnt import GraphRule
@@ -253,14 +253,14 @@ class Clock:
     def __init__(self, minutes: float | None, methods: int, jobs: int) -> None:
         self.lock = threading.Lock()
         self.waiting, self.jobs = methods, min(jobs, methods)
-        self.end = None if minutes is None else time.monotonic() + 60 * minutes
+        self.end = None if minutes is None else working_time() + 60 * minutes
 
     def begin(self) -> float | None:
         """When the method that begins now must end."""
         with self.lock:
             if self.end is None:
                 return None
-            now = time.monotonic()
+            now = working_time()
             turns = max(1, math.ceil(self.waiting / self.jobs))
             self.waiting -= 1
             return now + max(0.0, self.end - now) / turns

@@ -7,11 +7,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import sqlite3
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from coterie.core.compilation import working_time
 from coterie.core.errors import InvalidInput
 from coterie.core.files import locked, writing
 from coterie.runs import inputs
@@ -137,15 +137,15 @@ class Workshop:
         study = self.asked.study(place, self.settings, storage)
         if study.finished:
             return
-        deadline = None if seconds is None else time.monotonic() + seconds - study.seconds
-        taken, begun = study.steps, time.monotonic()
+        deadline = None if seconds is None else working_time() + seconds - study.seconds
+        taken, begun = study.steps, working_time()
         share = 0.0 if deadline is None else max(deadline - begun, 1e-9)
 
         def tick(steps: float, note: str) -> None:
             nonlocal taken
             taken += steps
             if share:
-                show(min(time.monotonic() - begun, share), share, note)
+                show(min(working_time() - begun, share), share, note)
             elif self.settings.steps is not None:
                 show(min(taken, self.settings.steps), self.settings.steps, note)
             else:
