@@ -9,20 +9,23 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
-import tomli_w
 
 from coterie import load
 from coterie.core.files import make_folder, write_text
 from coterie.coupling.graph import from_matrix
 from coterie.deploy.chaos.proxy import Proxies
-from coterie.deploy.demo.outcome import Row, compared
+from coterie.deploy.demo.outcome import Row, compared, hub_bill, peer_bill
 from coterie.deploy.demo.processes import Processes, round_of, wait_for
-from coterie.deploy.demo.setting import make_keys, make_plan
-from coterie.deploy.demo.with_peers import EDGES
+from coterie.deploy.demo.setting import (
+    client_file,
+    make_keys,
+    make_plan,
+    neighbour,
+    peer_file,
+    ring_with_a_chord,
+)
 from coterie.deploy.ports import free_ports
 from coterie.deploy.site import save_own
 
@@ -132,16 +135,7 @@ class HubTown(Town):
             self.proxies.open(name, door, self.port)
             (folder / name).mkdir()
             save_own(self.fed, k, folder / name / "data.npz")
-            site = {
-                "plan": "../plan.toml",
-                "name": name,
-                "folder": "state",
-                "keys": f"../keys/nodes/{name}",
-                "hub": f"127.0.0.1:{door}",
-                "share_scores": True,
-                "data": {"path": "data.npz"},
-            }
-            write_text(folder / name / "site.toml", tomli_w.dumps(site))
+            client_file(folder / name, f"127.0.0.1:{door}", "plan.toml", "state", "site.toml")
 
     def open(self) -> None:
         self.start("gate")
@@ -167,12 +161,9 @@ class HubTown(Town):
         return ("hub", *self.names)
 
     def rows(self) -> list[Row]:
-        table = pq.read_table(self.folder / "hub" / self.plan.name / "ledger.parquet").to_pydict()
-        bill = np.stack([np.asarray(table[key]) for key in ("round", "client", "up", "down")], 1)
-        bill = bill[bill[:, 0] < self.plan.training.rounds]
+        bill = hub_bill(self.folder / "hub" / self.plan.name, self.plan.training.rounds)
         folders = [self.folder / name / "state" for name in self.names]
-        mine = lambda k: bill[bill[:, 1] == k][:, 2:].sum(0)
-        return compared(self.plan, self.fed, self.plan.coupling, self.names, folders, mine)
+        return compared(self.plan, self.fed, self.plan.coupling, self.names, folders, bill)
 
 
 class PeerTown(Town):
@@ -185,33 +176,16 @@ class PeerTown(Town):
         ports, doors = free_ports(5), free_ports(5)
         self.plan = make_plan("chaos", "dfedu", {"local_steps": 2}, 5, self.fed, rounds)
         write_text(folder / "plan.toml", self.plan.to_toml())
-        self.weights = np.zeros((5, 5))
-        for (k, l), w in EDGES.items():
-            self.weights[k, l] = self.weights[l, k] = w
+        self.weights = ring_with_a_chord()
         for k, name in enumerate(self.names):
             self.proxies.open(name, doors[k], ports[k])
             (folder / name).mkdir()
             save_own(self.fed, k, folder / name / "data.npz")
-            near = [self._neighbour(k, int(l), doors) for l in np.flatnonzero(self.weights[k])]
-            site = {
-                "plan": "../plan.toml",
-                "name": name,
-                "number": k,
-                "folder": "state",
-                "keys": f"../keys/nodes/{name}",
-                "listen": f"tls/127.0.0.1:{ports[k]}",
-                "data": {"path": "data.npz"},
-                "neighbours": near,
-            }
-            write_text(folder / name / "peer.toml", tomli_w.dumps(site))
-
-    def _neighbour(self, k: int, l: int, doors: list[int]) -> dict[str, Any]:
-        return {
-            "name": self.names[l],
-            "number": l,
-            "endpoint": f"tls/127.0.0.1:{doors[l]}",
-            "weight": float(self.weights[k, l]),
-        }
+            near = [
+                neighbour(self.names[l], int(l), doors[l], float(self.weights[k, l]))
+                for l in np.flatnonzero(self.weights[k])
+            ]
+            peer_file(folder / name, k, ports[k], near)
 
     def command(self, name: str) -> tuple[str, ...]:
         return ("peer", "--config", str(self.folder / name / "peer.toml"))
@@ -225,11 +199,6 @@ class PeerTown(Town):
         return self.names
 
     def rows(self) -> list[Row]:
-        def bill(k: int) -> Any:
-            path = self.folder / self.names[k] / "state" / "ledger.parquet"
-            table = pq.read_table(path).to_pydict()
-            return [sum(table["up"]), sum(table["down"])]
-
         folders = [self.folder / name / "state" for name in self.names]
         graph = from_matrix(self.weights, "ring with a chord")
-        return compared(self.plan, self.fed, graph, self.names, folders, bill)
+        return compared(self.plan, self.fed, graph, self.names, folders, peer_bill(folders))

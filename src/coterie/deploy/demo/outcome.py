@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 from rich.table import Table
 from safetensors.numpy import load_file
 
@@ -36,6 +37,26 @@ class Row:
     value: float
     """Of the plan's metric on its test data."""
     metric: str
+
+
+def hub_bill(folder: Path, rounds: int) -> Callable[[int], Any]:
+    """Bytes up and down of a client, by the bill in a plan's folder at the hub, without the hub's
+    last word, which a simulator need not send.
+    """
+    table = pq.read_table(folder / "ledger.parquet").to_pydict()
+    bill = np.stack([np.asarray(table[key]) for key in ("round", "client", "up", "down")], 1)
+    bill = bill[bill[:, 0] < rounds]
+    return lambda k: bill[bill[:, 1] == k][:, 2:].sum(0)
+
+
+def peer_bill(folders: Sequence[Path]) -> Callable[[int], Any]:
+    """The same of a peer, by its own bill."""
+
+    def bill(k: int) -> Any:
+        table = pq.read_table(folders[k] / "ledger.parquet").to_pydict()
+        return [sum(table["up"]), sum(table["down"])]
+
+    return bill
 
 
 def _simulated(plan: Plan, fed: Federation, graph: Any) -> Simulator:

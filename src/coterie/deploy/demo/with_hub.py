@@ -5,15 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow.parquet as pq
-import tomli_w
-
 from coterie import load
 from coterie.core.files import make_folder, write_text
-from coterie.deploy.demo.outcome import Row, compared
+from coterie.deploy.demo.outcome import Row, compared, hub_bill
 from coterie.deploy.demo.processes import DemoFailed, processes, round_of, wait_for
-from coterie.deploy.demo.setting import Say, make_keys, make_plan
+from coterie.deploy.demo.setting import Say, client_file, make_keys, make_plan
 from coterie.deploy.ports import free_port
 from coterie.deploy.site import save_own
 
@@ -45,17 +41,8 @@ def with_hub(folder: Path, rounds: int, say: Say) -> list[Row]:
         own.mkdir()
         save_own(fed, k, own / "data.npz")
         for method in plans:
-            site = {
-                "plan": f"../{method}.toml",
-                "name": name,
-                "folder": method,
-                "keys": f"../keys/nodes/{name}",
-                "hub": f"127.0.0.1:{port}",
-                "share_scores": True,
-                "data": {"path": "data.npz"},
-            }
-            write_text(own / f"{method}.site.toml", tomli_w.dumps(site))
-            sites[name].append(own / f"{method}.site.toml")
+            place, file = f"127.0.0.1:{port}", f"{method}.site.toml"
+            sites[name].append(client_file(own, place, f"{method}.toml", method, file))
     say(
         "Keys, plans and three clients' folders are made; bringing up the hub (mutual TLS,"
         " each client by its own certificate) and the clients …"
@@ -100,20 +87,7 @@ def with_hub(folder: Path, rounds: int, say: Say) -> list[Row]:
             wait_for(f"the end of {method}", lambda run=run: run.poll() is not None, 600)  # type: ignore[misc]
             if run.returncode or hub.poll() is not None:
                 raise DemoFailed(f"{method} did not finish: {running.last_words(f'run-{method}')}")
-            table = pq.read_table(folder / "hub" / method / "ledger.parquet").to_pydict()
-            bill = np.stack(
-                [np.asarray(table[key]) for key in ("round", "client", "up", "down")], 1
-            )
-            bill = bill[
-                bill[:, 0] < rounds
-            ]  # the hub's last word, which a simulator need not send, is extra
             folders = [folder / name / method for name in names]
-            rows += compared(
-                plan,
-                fed,
-                plan.coupling,
-                names,
-                folders,
-                lambda k, bill=bill: bill[bill[:, 1] == k][:, 2:].sum(0),
-            )  # type: ignore[misc]
+            bill = hub_bill(folder / "hub" / method, rounds)
+            rows += compared(plan, fed, plan.coupling, names, folders, bill)
     return rows

@@ -6,23 +6,24 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
-import tomli_w
 
 from coterie import load
 from coterie.core.files import make_folder, write_text
 from coterie.coupling.graph import from_matrix
-from coterie.deploy.demo.outcome import Row, compared
+from coterie.deploy.demo.outcome import Row, compared, peer_bill
 from coterie.deploy.demo.processes import DemoFailed, processes, round_of, wait_for
-from coterie.deploy.demo.setting import Say, make_keys, make_plan
+from coterie.deploy.demo.setting import (
+    Say,
+    make_keys,
+    make_plan,
+    neighbour,
+    peer_file,
+    ring_with_a_chord,
+)
 from coterie.deploy.ports import free_ports
 from coterie.deploy.site import save_own
 
 PEER_METHODS: dict[str, dict[str, Any]] = {"dfedu": {"local_steps": 10}}
-EDGES = {(0, 1): 1.0, (1, 2): 1.0, (2, 3): 1.0, (3, 4): 1.0, (4, 0): 1.0, (1, 3): 0.5}
-"""A ring of five with a chord."""
-
-
 KIN = {"name": "kin", "neighbours": 2, "ties": "both", "gossip": 4, "tell": 2}
 
 
@@ -40,33 +41,15 @@ def with_peers(folder: Path, rounds: int, say: Say, *, learn: bool = False) -> l
     if learn:
         plan = plan.with_(clients=tuple(names), graph={"kind": "learn", "rule": KIN})
     write_text(folder / "plan.toml", plan.to_toml())
-    weights = np.zeros((5, 5))
-    for (k, l), w in EDGES.items():
-        weights[k, l] = weights[l, k] = w
+    weights = ring_with_a_chord()
     for k, name in enumerate(names):
         own = folder / name
         own.mkdir()
         save_own(fed, k, own / "data.npz")
-        near = ([0] if k else []) if learn else np.flatnonzero(weights[k])
-        site = {
-            "plan": "../plan.toml",
-            "name": name,
-            "number": k,
-            "folder": "state",
-            "keys": f"../keys/nodes/{name}",
-            "listen": f"tls/127.0.0.1:{ports[k]}",
-            "data": {"path": "data.npz"},
-            "neighbours": [
-                {
-                    "name": names[l],
-                    "number": int(l),
-                    "endpoint": f"tls/127.0.0.1:{ports[l]}",
-                    "weight": 1.0 if learn else float(weights[k, l]),
-                }
-                for l in near
-            ],
-        }
-        write_text(own / "peer.toml", tomli_w.dumps(site))
+        near = ([0] if k else []) if learn else [int(l) for l in np.flatnonzero(weights[k])]
+        known = [1.0 if learn else float(weights[k, l]) for l in near]
+        pairs = zip(near, known, strict=True)
+        peer_file(own, k, ports[k], [neighbour(names[l], l, ports[l], w) for l, w in pairs])
     say(
         "Keys, the plan and five peers' folders are made; starting the peers (mutual TLS, each"
         f" knows only {'the first' if learn else 'its neighbours'}) …"
@@ -92,16 +75,6 @@ def with_peers(folder: Path, rounds: int, say: Say, *, learn: bool = False) -> l
                 raise DemoFailed(
                     f"{name} ended with code {process.returncode}: {running.last_words(name)}"
                 )
-
-        def bill(k: int) -> Any:
-            table = pq.read_table(folder / names[k] / "state" / "ledger.parquet").to_pydict()
-            return [sum(table["up"]), sum(table["down"])]
-
-        return compared(
-            plan,
-            fed,
-            plan.rule or from_matrix(weights, "ring with a chord"),
-            names,
-            [folder / name / "state" for name in names],
-            bill,
-        )
+        folders = [folder / name / "state" for name in names]
+        graph = plan.rule or from_matrix(weights, "ring with a chord")
+        return compared(plan, fed, graph, names, folders, peer_bill(folders))
