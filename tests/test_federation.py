@@ -152,16 +152,9 @@ def test_splits_are_disjoint_cover_everything_and_leave_something_to_train_on(
     owner = np.concatenate([np.repeat(np.arange(len(sizes)), sizes), np.full(nobody, -1)])
     owner = np.random.default_rng(seed).permutation(owner)
     x = np.arange(len(owner), dtype=float)[:, None]
-    fed = from_arrays(
-        "mine",
-        x,
-        (x[:, 0] % 3).astype(int),
-        owner,
-        classes=3,
-        validation=validation,
-        test=test,
-        seed=seed,
-    )
+    shares: dict[str, Any] = {"validation": validation, "test": test, "seed": seed}
+    make = lambda: from_arrays("mine", x, (x[:, 0] % 3).astype(int), owner, classes=3, **shares)
+    fed = make()
     rows = np.concatenate([s.x[:, 0] for s in fed.splits]).astype(int)
     np.testing.assert_array_equal(np.sort(rows), np.flatnonzero(owner >= 0))
     for k, n in enumerate(sizes):
@@ -171,16 +164,7 @@ def test_splits_are_disjoint_cover_everything_and_leave_something_to_train_on(
         assert len(mine[2]) == min(round(n * test), n - 1)
         for s in fed.splits:
             np.testing.assert_array_equal(s.client(k)[1], s.client(k)[0][:, 0].astype(int) % 3)
-    again = from_arrays(
-        "mine",
-        x,
-        (x[:, 0] % 3).astype(int),
-        owner,
-        classes=3,
-        validation=validation,
-        test=test,
-        seed=seed,
-    )
+    again = make()
     np.testing.assert_array_equal(again.train.x, fed.train.x)
 
 

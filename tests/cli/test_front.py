@@ -116,10 +116,6 @@ def test_doctor_says_what_is_wrong(cli: Cli, monkeypatch: pytest.MonkeyPatch) ->
         (["data", "lst"], "the command 'lst' of `coterie data` is unknown; did you mean 'list'?"),
         (["run", "--dat-dir", "x"], "of `coterie run` is unknown; did you mean '--data-dir'?"),
         (["list", "--zzz"], "is unknown; `coterie list --help` lists them."),
-        (["chaos", "--events", "0"], "--events is 0, but must be a whole number ≥ 1."),
-        (["chaos", "--events", "few"], "--events is few, but must be a whole number ≥ 1."),
-        (["compare", "t.csv", "--minutes=-1"], "--minutes is -1.0, but must be a number ≥ 0."),
-        (["demo", "--seeds", "1.5"], "--seeds is 1.5, but must be a whole number ≥ 1."),
         (["show", "pfedmee"], "'pfedmee' is unknown; did you mean 'pfedme'?"),
         (["list", "methodds"], "'methodds' is unknown; did you mean 'methods'?"),
         (["compare", "-d", "digit", "-m", "fedu"], "did you mean 'digits'?"),
@@ -132,6 +128,24 @@ def test_a_wrong_word_names_the_nearest(cli: Cli, words: list[str], told: str) -
     code, out, err = cli(*words)
     assert (code, out) == (2, "")
     assert told in " ".join(err.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [  # typer 0.29 knows only which bound is broken
+        (["chaos", "--events", "0"], r"--events is 0, but must be a (whole )?number ≥ 1\."),
+        (["chaos", "--events", "few"], r"--events is few, but must be a whole number( ≥ 1)?\."),
+        (
+            ["compare", "t.csv", "--minutes=-1"],
+            r"--minutes is -1(\.0)?, but must be a number ≥ 0",
+        ),
+        (["demo", "--seeds", "1.5"], r"--seeds is 1\.5, but must be a whole number( ≥ 1)?\."),
+    ],
+)
+def test_a_number_that_is_not_allowed_is_named(cli: Cli, words: list[str], told: str) -> None:
+    code, out, err = cli(*words)
+    assert (code, out) == (2, "")
+    assert re.search(told, " ".join(err.split())), err
 
 
 def test_exit_codes_are_documented_alike(cli: Cli) -> None:

@@ -5,7 +5,6 @@ said, and mistakes are one sentence.
 from __future__ import annotations
 
 import re
-import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from coterie.cli import main
 from coterie.core.errors import InvalidInput, Notice
 from coterie.runs.presets import own_data, with_methods
 
@@ -32,20 +30,13 @@ OWN = ("--client", "site", "--target", "answer")
 
 
 @pytest.fixture
-def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Cli:
-    """Call the command line in an empty folder; gives exit code, output and errors."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COTERIE_NO_CACHE", "1")
+def cli(cli: Cli, tmp_path: Path) -> Cli:
+    """The command line in an empty folder; errors in one line."""
+    (tmp_path / "experiment.toml").unlink()
 
     def call(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["coterie", *arguments])
-        code = 0
-        try:
-            main()
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        said = capsys.readouterr()
-        return code, said.out, " ".join(said.err.split())
+        code, out, err = cli(*arguments)
+        return code, out, " ".join(err.split())
 
     return call
 

@@ -4,36 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 import numpy as np
-from numpy.typing import NDArray
 
 import coterie
-from coterie import Federation, Method
-
-EXACT: dict[str, Any] = {"rounds": 3, "eval_every": 3, "sampling": "full", "precision": "float64"}
-MLP = coterie.get_model("mlp", {"hidden": "5"})
-
-
-def flat(method: Method, federation: Federation, model: Any = MLP, **more: Any) -> NDArray[Any]:
-    stacked = coterie.simulate(
-        method, federation, model, **{**EXACT, **more}
-    ).simulator.all_models()
-    return np.concatenate([leaf.reshape(len(leaf), -1) for leaf in stacked.leaves], axis=1)
-
-
-def start(method: Method, federation: Federation, model: Any) -> Any:
-    """The parameters before the first round, as numpy arrays."""
-    options = coterie.Training.from_config(EXACT)
-    return jax.tree.map(
-        np.array, coterie.Simulator(method, federation, model, options).template.tree
-    )
-
-
-def error(w: NDArray[Any], b: NDArray[Any], x: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:
-    z = x @ w.T + b
-    p = np.exp(z - z.max(1, keepdims=True))
-    return np.asarray(p / p.sum(1, keepdims=True) - np.eye(len(b))[y])
+from coterie import Federation
+from tests.support.softmax_runs import EXACT, MLP, flat, softmax_error, start
 
 
 def test_fedrep_fits_heads_first_and_then_moves_the_representation_as_in_numpy(
@@ -52,10 +27,10 @@ def test_fedrep_fits_heads_first_and_then_moves_the_representation_as_in_numpy(
         for k in range(5):
             x, y = ragged.train.client(k)
             for _ in range(head_steps):
-                b[k] -= head_lr * error(w, b[k], x, y).mean(0)
+                b[k] -= head_lr * softmax_error(w, b[k], x, y).mean(0)
             own = w.copy()
             for _ in range(steps):
-                own -= lr * error(own, b[k], x, y).T @ x / len(x)
+                own -= lr * softmax_error(own, b[k], x, y).T @ x / len(x)
             moved.append(own)
         w = np.mean(moved, axis=0)
     models = result.simulator.all_models().tree

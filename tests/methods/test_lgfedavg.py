@@ -4,42 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 import coterie
-from coterie import Federation, Method
+from coterie import Federation
 from coterie.core.randomness import Role, cohort, role_key
-
-EXACT: dict[str, Any] = {"rounds": 3, "eval_every": 3, "sampling": "full", "precision": "float64"}
-MLP = coterie.get_model("mlp", {"hidden": "5"})
-
-
-def flat(method: Method, federation: Federation, model: Any = MLP, **more: Any) -> NDArray[Any]:
-    stacked = coterie.simulate(
-        method, federation, model, **{**EXACT, **more}
-    ).simulator.all_models()
-    return np.concatenate([leaf.reshape(len(leaf), -1) for leaf in stacked.leaves], axis=1)
-
-
-def start(method: Method, federation: Federation, model: Any) -> Any:
-    """The parameters before the first round, as numpy arrays."""
-    options = coterie.Training.from_config(EXACT)
-    return jax.tree.map(
-        np.array, coterie.Simulator(method, federation, model, options).template.tree
-    )
-
-
-def gradient(
-    w: NDArray[Any], b: NDArray[Any], x: NDArray[Any], y: NDArray[Any]
-) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Of the mean cross-entropy of softmax(w x + b)."""
-    z = x @ w.T + b
-    p = np.exp(z - z.max(1, keepdims=True))
-    error = p / p.sum(1, keepdims=True) - np.eye(len(b))[y]
-    return error.T @ x / len(x), error.mean(0)
+from tests.support.softmax_runs import EXACT, flat, softmax_gradient, start
 
 
 @pytest.mark.parametrize("shared", ["b", "w"])
@@ -56,7 +27,7 @@ def test_two_of_five_clients_a_round_as_in_numpy(shared: str, ragged: Federation
         members = np.asarray(cohort(role_key(0, Role.COHORT), t, 5, 2))
         for k in members:
             for _ in range(steps):
-                gw, gb = gradient(w[k], b[k], *ragged.train.client(int(k)))
+                gw, gb = softmax_gradient(w[k], b[k], *ragged.train.client(int(k)))
                 w[k], b[k] = w[k] - lr * gw, b[k] - lr * gb
         share = ragged.train.sizes[members] / ragged.train.sizes[members].sum()
         part = w if shared == "w" else b

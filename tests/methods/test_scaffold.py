@@ -9,22 +9,13 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 import coterie
 from coterie import Federation
 from coterie.core.vector import Vector
 from tests.support.quadratics import EXACT, N, facts, linear
+from tests.support.softmax_runs import softmax_gradient
 from tests.support.star_runs import flat, kept, memories, trained
-
-
-def softmax_gradient(
-    w: NDArray[Any], b: NDArray[Any], x: NDArray[Any], y: NDArray[Any]
-) -> tuple[NDArray[Any], NDArray[Any]]:
-    z = x @ w.T + b
-    p = np.exp(z - z.max(1, keepdims=True))
-    error = p / p.sum(1, keepdims=True) - np.eye(len(b))[y]
-    return error.T @ x / len(x), error.mean(0)
 
 
 @pytest.mark.parametrize("control", ["difference", "gradient"])
