@@ -14,11 +14,13 @@ The bytes are the kernel's counters of the bridge's ports to the clients. They h
 Ethernet, IP and TCP headers, acknowledgements, TLS records, envelopes, heartbeats and polling.
 Segmentation offload is off, so every packet of 1,500 bytes has its own headers, as on a cable.
 They are read when the hub's status.json shows a new round. The first rounds are left out, and so
-are connecting and the farewell. "payload" is what the hub's ledger bills.
+are connecting and the farewell (bench/wire_runs.py has them). "payload" is what the hub's ledger
+bills. A second table splits the bytes, packet by packet (bench/wire_split.py).
 
-Flower's clients ask for work every few seconds, with or without work. What that costs is measured
-apart, before the run begins ("idle"), and a round pays it for as long as it takes. So what a round
-costs depends on how busy the machines are; the last column takes the idle bytes out.
+Zenoh's links say now and then that they stand; Flower's clients ask for work every few seconds.
+What that costs is measured apart, while nobody talks ("idle"), and a round pays it for as long as
+it takes. So what a round costs depends on how busy the machines are; the last column takes the idle
+bytes out.
 
 The data are random numbers: the length of a message does not depend on them.
 """
@@ -44,6 +46,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from wire_carriers import PLAN, Crew, address, start_flower, start_zenoh
+from wire_split import HEAD, Looker, Split, split
 
 BRIDGE, PREFIX = "cowb", "cow"
 WARM_UP = 3
@@ -104,6 +107,7 @@ class Found(NamedTuple):
     seconds: float
     idle: float
     """Bytes per client and second while nothing is trained."""
+    split: Split
 
     @property
     def wire(self) -> float:
@@ -173,8 +177,12 @@ def coterie(folder: Path, *arguments: str) -> None:
     subprocess.run(command, check=True, cwd=folder, capture_output=True)
 
 
-def prepare(folder: Path, problem: Problem, sent: str, clients: int, rounds: int) -> None:
-    """Keys, data and the plan. The hub is the last one on the bridge."""
+def prepare(
+    folder: Path, problem: Problem, sent: str, clients: int, rounds: int, every: int = 1
+) -> None:
+    """Keys, data and the plan, with an exchange in every so manieth round. The hub is the last one
+    on the bridge.
+    """
     channel, graph = problem.forms()[sent], 'kind = "complete"'
     if sent == SKETCHES:
         graph = 'kind = "learn"\nrule = { name = "kin", after = 1, every = 1, sketch = 64 }'
@@ -208,6 +216,8 @@ name = "fedu"
 eta = 0.01
 lr = 0.03
 local_steps = 5
+exchange_every = {every}
+implicit = {"true" if every > 1 else "false"}
 channel = {{ {channel} }}
 [graph]
 {graph}
@@ -219,23 +229,28 @@ give_up = 600
     )
 
 
-def measured(folder: Path, carrier: str, clients: int, rounds: int) -> Found:
+def measured(folder: Path, carrier: str, clients: int, rounds: int, look: bool = True) -> Found:
+    """`look`: also at what goes over the wire while nobody talks."""
     with lab(clients + 1) as spaces:
-        crew = Crew(folder, spaces)
+        crew, looker = Crew(folder, spaces), Looker(BRIDGE, clients)
         try:
             if carrier == "zenoh":
-                run, idle = start_zenoh(crew, clients), 0.0
+                run, idle = start_zenoh(crew, clients, counted, 21.0 * look)
             else:
                 run, idle = start_flower(crew, clients, counted)
             first = reading(crew, run, clients, WARM_UP)
+            before = looker.counted()
             last = reading(crew, run, clients, WARM_UP + rounds)
+            seen = looker.counted() - before
         finally:
             crew.stop()
+            looker.stop()
     done = last[0] - first[0]
     share = done * clients
     paid, wire = (last[2] - first[2]) / share, last[1] - first[1]
     seconds = (last[3] - first[3]) / done
-    return Found(paid, wire.up / share, wire.down / share, seconds, idle)
+    parts = split(seen, share, paid)
+    return Found(paid, wire.up / share, wire.down / share, seconds, idle, parts)
 
 
 def reading(crew: Crew, run: Path, clients: int, t: int) -> tuple[int, Counted, int, float]:
@@ -273,6 +288,7 @@ def main() -> None:
         " idle, B/s | payload, times fewer | wire, times fewer | wire less idle, times fewer |"
     )
     print("|---|---|---|---|---|---|---|---|---|---|---|---|")
+    splits = [f"| carrier | model | sent | {HEAD} |", "|---" * 11 + "|"]
     for carrier in given.carriers or CARRIERS:
         for name in given.problem or PROBLEMS:
             whole = None
@@ -284,8 +300,10 @@ def main() -> None:
                     rounds = given.rounds or (200 if carrier == "zenoh" else 20)
                     planned = WARM_UP + rounds + (100 if carrier == "zenoh" else 2)
                     prepare(Path(made), PROBLEMS[name], sent, given.clients, planned)
-                    f = measured(Path(made), carrier, given.clients, rounds)
+                    f = measured(Path(made), carrier, given.clients, rounds, whole is None)
                 whole = whole or f
+                f = f._replace(idle=f.idle or whole.idle)
+                splits.append(f"| {carrier} | {name} | {sent} | {f.split.row()} |")
                 print(
                     f"| {carrier} | {name} | {sent} | {f.payload:,.0f} | {f.up:,.0f} |"
                     f" {f.down:,.0f} | {f.wire:,.0f} | {f.seconds:.2f} | {f.idle:,.0f} |"
@@ -293,6 +311,7 @@ def main() -> None:
                     f" {whole.busy / f.busy:,.1f} |",
                     flush=True,
                 )
+    print("\n" + "\n".join(splits))
 
 
 if __name__ == "__main__":

@@ -96,17 +96,37 @@ def site(folder: Path, name: str, more: str) -> str:
     return str(path)
 
 
-def start_zenoh(crew: Crew, clients: int) -> Path:
-    """The folder of the hub's run."""
+def start_zenoh(
+    crew: Crew, clients: int, counted: Callable[[int], Any], look: float = 21.0
+) -> tuple[Path, float]:
+    """The folder of the hub's run, and bytes per client and second while nobody talks.
+
+    The gate opens anew when it hears of the plan: clients come after that.
+    """
     home = crew.folder / "hub"
     where = ("--host", address(clients), "--port", str(PORT))
     crew.start(clients, "hub", "hub", "up", "--keys", "keys", "--folder", str(home), *where)
     crew.wait("the hub", (home / "hub.json").is_file, 120)
+    crew.start(clients, "run", "hub", "run", "plan.toml", "--folder", str(home))
+    log = lambda name: (crew.folder / f"{name}.log").read_text()
+    crew.wait("the plan", lambda: "may take part" in log("hub"), 120)
+    rate = 0.0
     for k in range(clients):
+        if k == clients - 1 and look:
+            rate = idle(crew, k, counted, look)
         more = f'hub = "{address(clients)}:{PORT}"\n[data]\npath = "site-{k}.npz"\n'
         crew.start(k, f"site-{k}", "client", "join", site(crew.folder, f"site-{k}", more))
-    crew.start(clients, "run", "hub", "run", "plan.toml", "--folder", str(home))
-    return home / PLAN
+    return home / PLAN, rate
+
+
+def idle(crew: Crew, clients: int, counted: Callable[[int], Any], look: float) -> float:
+    """Bytes per client and second when these have answered in round 0, and wait for another."""
+    states = [crew.folder / f"site-{k}-state" / "client.safetensors" for k in range(clients)]
+    crew.wait("round 0", lambda: all(path.is_file() for path in states), 300)
+    time.sleep(3.0)
+    before = counted(clients)
+    time.sleep(look)
+    return float(sum(counted(clients) - before) / look / clients)
 
 
 def start_flower(

@@ -14,6 +14,7 @@ import pytest
 from coterie import Federation
 from coterie.cli.peer import peer
 from coterie.core.errors import InvalidInput
+from coterie.deploy import compact
 from coterie.deploy.client import Client
 from coterie.deploy.hub import Hub
 from coterie.deploy.keys import authority as keys
@@ -119,7 +120,7 @@ def test_what_is_nonsense_and_what_is_said(tmp_path: Path, fed: Federation) -> N
         packed("\x00{", [b"?"]),
         packed("{}", [b"?", b"?"]),
         packed('{"envelope": 1}', ()),
-        packed(refusal(full), ()),
+        compact.refusal(full),
     ]
     room = Room(tmp_path, fed, plan, lambda k, sent: bad.pop() if bad and k == "ward-b" else sent)
     room.disputed = {"ward-c"}
@@ -210,7 +211,7 @@ def test_a_client_whose_folder_is_lost_is_told_of_by_both(tmp_path: Path, fed: F
 
     def once(name: str, sent: bytes) -> bytes | None:
         """Its process says so, and ends."""
-        if b'"error"' not in sent:
+        if sent[2] != compact.REFUSAL:
             return sent
         refusals.append(name)
         return sent if len(refusals) == 1 else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -11,10 +12,13 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
+from coterie.deploy import compact, messages
 from coterie.deploy import kept as disk
-from coterie.deploy import messages
+from coterie.deploy.client import Client
 from coterie.deploy.hub import FILE
-from coterie.deploy.messages import Rejected, Reply, Request
+from coterie.deploy.messages import Refusal, Rejected, Reply, Request
+from coterie.deploy.zenoh import star
+from coterie.deploy.zenoh.net import Asked, packed, unpacked
 from tests.support import former
 from tests.support.room import CLIENTS, Room, assert_same
 
@@ -56,30 +60,30 @@ def test_a_run_of_the_former_version_goes_on_and_ends_as_the_simulator_does(tmp_
     np.testing.assert_array_equal(Room(room.plan, fed, room.folder).hub.ledger.rows(), billed)
 
 
-def as_version_1(text: str) -> str:
-    """As the former version wrote envelopes."""
-    values = json.loads(text)
-    assert values["wire"] == messages.WIRE == 2
-    old = {key: value for key, value in values.items() if messages.SINCE.get(key, 1) == 1}
-    return json.dumps(old, sort_keys=True)
+def asked_in_version_2(client: Client, request: Request) -> Reply:
+    """Over Zenoh, by a hub of the former version, which understands its own only."""
+    old = dataclasses.replace(request, wire=2)
+    got: list[bytes] = []
+    payload = packed(messages.envelope(old), old.frames)
+    star.answer(client, Asked("hub", payload, got.append), pytest.fail)  # type: ignore[arg-type]
+    text, frames = unpacked(got[0], 1)
+    assert json.loads(text)["wire"] == 2
+    reply: Reply = messages.opened(Reply, text, frames)
+    return reply
 
 
 def test_a_client_answers_a_hub_of_the_former_version_in_its_words(tmp_path: Path) -> None:
-    """Clients are upgraded first: each is asked in version 1 until its hub is upgraded too."""
+    """Clients are upgraded first: each is asked in version 2 until its hub is upgraded too."""
     fed = former.federation()
     room = Room(former.plan(fed), fed, tmp_path)
     for t in range(room.plan.exchanges):
         for k, request in room.hub.requests().items():
-            text = as_version_1(messages.envelope(request))
-            asked = messages.opened(Request, text, request.frames)
-            assert messages.envelope(asked) == text
-            reply = room.clients[k].answer(asked)
-            if t == 1:  # asked again, also by a hub that was upgraded in between
+            reply = asked_in_version_2(room.clients[k], request)
+            if t == 1:  # asked again, by a hub that was upgraded in between
                 room.clients[k] = room.new_client(k)
-                assert room.clients[k].answer(asked) == reply
-            assert "wire" not in json.loads(messages.envelope(reply))
-            taken = messages.opened(Reply, messages.envelope(reply), reply.frames)
-            assert room.hub.take(k, taken)
+                again = compact.decoded(Request, compact.coded(request))
+                assert room.clients[k].answer(again) == dataclasses.replace(reply, wire=3)
+            assert room.hub.take(k, reply)
         room.hub.close()
     for k, request in room.hub.farewells().items():
         assert room.hub.take(k, room.ask(k, request))
@@ -88,8 +92,19 @@ def test_a_client_answers_a_hub_of_the_former_version_in_its_words(tmp_path: Pat
     assert_same(room, fed)
 
 
-@pytest.mark.parametrize("wire", [0, messages.WIRE + 1, "2", None, 10**30, True])
+def test_a_hub_says_so_when_a_client_is_older() -> None:
+    """Such a client finds no JSON in what it is asked, and says that in its own words."""
+    asked = compact.coded(Request("0" * 32, "work", 3))
+    with pytest.raises(Rejected, match="parts, but must have at most"):
+        unpacked(asked, star.FRAMES)
+    with pytest.raises(
+        Refusal, match=r"version 2 of the protocol, and this hub asks in 3: upgrade"
+    ):
+        star.opened(Reply, packed(messages.refusal(Rejected("no.")), ()), 1)
+
+
+@pytest.mark.parametrize("wire", [0, 1, messages.WIRE + 1, "2", None, 10**30, True])
 def test_other_versions_are_refused_in_a_sentence(wire: Any) -> None:
     values = json.loads(messages.envelope(Reply("plan", 0, 1)))
-    with pytest.raises(Rejected, match="of the protocol, and this one understands 1 and 2"):
+    with pytest.raises(Rejected, match="of the protocol, and this one understands 2 and 3"):
         messages.opened(Reply, json.dumps(values | {"wire": wire}), ())

@@ -28,6 +28,8 @@ from jax import lax
 from coterie.coupling import penalty
 
 KINDS = ("mean", "median", "trimmed", "krum", "multi-krum", "geometric-median", "clipping")
+BY_COORDINATE = ("mean", "median")
+"""Those that may be done for some coordinates at a time, and give the same bits."""
 WEISZFELD_STEPS = 32
 
 

@@ -9,7 +9,6 @@ requests may be repeated after any crash, and nothing is done twice.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -139,9 +138,7 @@ class Client:
             raise Rejected(
                 f"the request is for round {request.round}, but the plan has {self.plan.exchanges}."
             )
-        asked = hashlib.sha256(
-            messages.envelope(request).encode() + b"".join(request.frames)
-        ).hexdigest()
+        asked = messages.digest(request, self.plan.fingerprint)
         if asked == self.kept.asked and self.kept.reply is not None:
             return self.kept.reply
         if anew := self._astray(request):

@@ -32,6 +32,7 @@ from coterie.coupling.graph import Graph
 from coterie.deploy import kept as disk
 from coterie.deploy import messages
 from coterie.deploy.bill import Bill, Lookout
+from coterie.deploy.hub_aside import needs
 from coterie.deploy.hub_kept import Arrived, ClientRecord, HubKept
 from coterie.deploy.hub_kin import HubKin
 from coterie.deploy.hub_round import GraphRound, HubRound, StarRound
@@ -70,10 +71,12 @@ class Hub:
                 kept = disk.load(folder / FILE, self.kept, self._whose)
             self.kept = kept.with_totals(plan.training.rounds) if kept.ledger.parts else kept
         self.round: HubRound = self._round()
+        if memory := needs(self.setup):
+            say(memory)
 
     def _round(self) -> HubRound:
         if self.setup.star:
-            return StarRound(self.setup, self.say)
+            return StarRound(self.setup, self.say, self.folder)
         graph = self.plan.coupling
         if self.kin is not None and self.kept.kin is not None:
             graph = self.kin.graph(self.kept.kin)
@@ -109,7 +112,8 @@ class Hub:
         """Forget what belongs to the round that was just closed."""
         self.arrived: dict[int, Arrived] = {}
         self.replies: dict[int, Reply] = {}
-        self.billed: dict[int, int] = {}
+        self.billed: dict[int, tuple[int, int]] = {}
+        """Bytes of who has answered: up, and of its request."""
 
     @property
     def done(self) -> bool:
@@ -217,10 +221,10 @@ class Hub:
         if len(reply.frames) > expected:
             raise Rejected(f"the message has {len(reply.frames)} parts, but must have {expected}.")
         if reply.frames:
-            self.arrived[k] = self._received(k, reply.frames[0])
+            self.arrived[k] = self.round.keep(k, self._received(k, reply.frames[0]))
         elif self.finding:
             raise Rejected("it holds no sketch.")
-        self.billed[k] = messages.total(sent)
+        self.billed[k] = messages.total(reply.frames), messages.total(sent)
         self._note(
             k,
             dataclasses.replace(
@@ -234,7 +238,7 @@ class Hub:
                 scores=reply.scores or record.scores,
             ),
         )
-        self.replies[k] = reply
+        self.replies[k] = dataclasses.replace(reply, frames=())
         return True
 
     def _check(self, k: int, reply: Reply) -> None:
@@ -293,7 +297,7 @@ class Hub:
         assert self.kept.kin is not None
         kin = self.kin.learnt(self.kept.kin, sketches, self.t)
         said = {k: self.replies[k] for k in sorted(sketches)}
-        rows = [(k, messages.total(r.frames), 0, r.gradients) for k, r in said.items()]
+        rows = [(k, self.billed[k][0], 0, r.gradients) for k, r in said.items()]
         kept = self.kept.with_bill(kin.learnt, rows, counts=kin.learnt < self.plan.training.rounds)
         self._save(dataclasses.replace(kept, kin=kin))
         self.round = self._round()
@@ -302,8 +306,8 @@ class Hub:
     def _billed(self, kept: HubKept) -> HubKept:
         """With the bill of this round: what each client sent, and what it was sent."""
         rows = [
-            (k, messages.total(r.frames), self.round.down(kept, k, self.billed[k]), r.gradients)
-            for k, r in sorted(self.replies.items())
+            (k, up, self.round.down(kept, k, down), self.replies[k].gradients)
+            for k, (up, down) in sorted(self.billed.items())
         ]
         t = self.plan.at(self.t)
         return kept.with_bill(t, rows, counts=t < self.plan.training.rounds)
@@ -314,7 +318,7 @@ class Hub:
         """
         kept = self.kept
         if self.setup.star and self.replies:
-            rows = [(k, 0, self.billed[k], 0) for k in sorted(self.replies)]
+            rows = [(k, 0, self.billed[k][1], 0) for k in sorted(self.replies)]
             kept = kept.with_bill(self.plan.at(self.t), rows, counts=False)
         self._save(dataclasses.replace(kept, finished=True))
 

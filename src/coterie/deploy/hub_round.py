@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import jax.numpy as jnp
@@ -20,6 +21,7 @@ from coterie.core.typing import PyTree
 from coterie.core.vector import all_finite
 from coterie.coupling.graph import Graph
 from coterie.deploy import messages, programs
+from coterie.deploy.hub_aside import Aside, puts_aside
 from coterie.deploy.hub_kept import Arrived, Broadcast, ClientRecord, HubKept, Pull
 from coterie.deploy.messages import Request
 from coterie.deploy.programs import STAR, stacked
@@ -42,6 +44,10 @@ class HubRound(Protocol):
 
     def lost(self, record: ClientRecord) -> ClientRecord:
         """A client has lost track of what it received."""
+        ...
+
+    def keep(self, k: int, one: Arrived) -> Arrived:
+        """A message that has come, as it is kept until the round is closed."""
         ...
 
     def close(self, kept: HubKept, arrived: dict[int, Arrived]) -> HubKept:
@@ -69,9 +75,14 @@ class Spoken(NamedTuple):
 class StarRound:
     """The hub of a star says something to all (or to each), and merges what they answer."""
 
-    def __init__(self, setup: Setup, say: Callable[[str], None]) -> None:
+    def __init__(self, setup: Setup, say: Callable[[str], None], folder: Path) -> None:
         self.setup, self.weights = setup, Weights(setup.plan, say)
         self._spoken: Spoken | None = None
+        self._plain: tuple[int, bytes] = (-1, b"")
+        """What all are told without compression, and the round."""
+        self.aside = Aside(folder, setup.message) if puts_aside(setup) else None
+        if self.aside is not None:
+            self.aside.clear()
 
     def spoken(self, kept: HubKept) -> Spoken | None:
         """What is sent to all, once a round; None when nothing is compressed."""
@@ -93,8 +104,7 @@ class StarRound:
     def request(self, kept: HubKept, k: int, basic: Request) -> Request:
         spoken, t, record = self.spoken(kept), kept.round, kept.clients[k]
         if spoken is None:
-            wire = PlainCodec().encode(self.received(kept, k))
-            return dataclasses.replace(basic, first=t, frames=(wire,))
+            return dataclasses.replace(basic, first=t, frames=(self._plainly(kept, k),))
         frames = (
             *(b.wire for b in kept.broadcasts if b.round > record.last_broadcast),
             spoken.wire,
@@ -105,12 +115,25 @@ class StarRound:
             return dataclasses.replace(basic, first=t, whole=True, frames=(spoken.whole,))
         return dataclasses.replace(basic, first=t - len(frames) + 1, frames=frames)
 
+    def _plainly(self, kept: HubKept, k: int) -> bytes:
+        if self.setup.method.addressed:
+            return PlainCodec().encode(self.received(kept, k))
+        if self._plain[0] != kept.round:
+            self._plain = (kept.round, PlainCodec().encode(self.received(kept, k)))
+        return self._plain[1]
+
     def reference(self, kept: HubKept, k: int) -> PyTree:
         message = ends.zeros(self.setup.message)
         return self.setup.method.reference(self.received(kept, k), message)
 
     def lost(self, record: ClientRecord) -> ClientRecord:
         return dataclasses.replace(record, lost=True, pull=None)
+
+    def keep(self, k: int, one: Arrived) -> Arrived:
+        if self.aside is None:
+            return one
+        self.aside.put(k, one.message)
+        return Arrived((), one.public)
 
     def close(self, kept: HubKept, arrived: dict[int, Arrived]) -> HubKept:
         setup, spoken, clients = self.setup, self.spoken(kept), list(kept.clients)
@@ -127,9 +150,14 @@ class StarRound:
                 claims = {k: one.samples for k, one in enumerate(clients) if one.samples}
                 weights = self.weights.of(arrived.keys(), claims)
             cohort = Cohort(jnp.array([*arrived]), jnp.array(weights, setup.dtype))
-            came = stacked([one.message for one in arrived.values()]), cohort
-            at = setup.plan.at(kept.round)
-            hub = programs.merge(setup.spec, setup.setting, at, kept.hub, sent, came)
+            at, now = setup.plan.at(kept.round), (setup.spec, setup.setting)
+            if self.aside is None:
+                came = stacked([one.message for one in arrived.values()]), cohort
+                hub = programs.merge(*now, at, kept.hub, sent, came)
+            else:
+                mean = self.aside.merged(setup.method, [*arrived], cohort.weights)
+                hub = programs.adopt(*now, at, kept.hub, sent, mean)
+                self.aside.clear()
             if not bool(all_finite(hub.method_state)):
                 raise Diverged(setup.method.title, kept.round + 1, [])
         return dataclasses.replace(kept, hub=hub, clients=clients, broadcasts=broadcasts)
@@ -178,6 +206,9 @@ class GraphRound:
             seen=-1,
             lost=True,
         )
+
+    def keep(self, k: int, one: Arrived) -> Arrived:
+        return one
 
     def close(self, kept: HubKept, arrived: dict[int, Arrived]) -> HubKept:
         clients = list(kept.clients)

@@ -1,12 +1,14 @@
 """What goes over a wire between a hub and its clients, whatever carries it.
 
 `frames` are the payloads that the byte bill counts: messages of the method, encoded by the channel.
-The rest (round, plan, what arrived last) is the envelope, a few dozen bytes of JSON.
+The rest (round, plan, what arrived last) is the envelope: JSON, or over Zenoh some twenty bytes
+(`deploy/compact.py`).
 """
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import math
 import re
@@ -15,13 +17,14 @@ from typing import Any
 from coterie.core.errors import CoterieError, InvalidInput
 
 LARGEST_ENVELOPE = 1 << 16
-WIRE = 2
+WIRE = 3
 """The version of what goes over the wire, counted up when envelopes change. That before it is
 understood as well: a client answers in the version in which it was asked, so clients may be
-upgraded one by one, and then their hub. Version 1 did not say which it is.
+upgraded one by one, and then their hub. Versions 2 and 3 have the same fields; since 3 Zenoh
+carries them in fewer bytes.
 """
-SINCE = {"wire": 2, "worked": 2, "again": 2, "newcomer": 2}
-"""Fields of envelopes that came after version 1, and with which."""
+SHORT = 16
+"""Digits of a plan's fingerprint that are enough to tell plans apart."""
 
 
 class Rejected(CoterieError):
@@ -113,19 +116,35 @@ def sketch_round(t: int) -> int:
 
 
 def envelope(message: Request | Reply) -> str:
-    """All but the frames, in the message's own version."""
+    """All but the frames, as JSON."""
     names = [f.name for f in dataclasses.fields(message) if f.name != "frames"]
-    values = {name: getattr(message, name) for name in names if SINCE.get(name, 1) <= message.wire}
-    return json.dumps(values, sort_keys=True)
+    return json.dumps({name: getattr(message, name) for name in names}, sort_keys=True)
+
+
+def digest(request: Request, plan: str) -> str:
+    """Of what is asked, under the plan of this fingerprint: the same in whatever version it is
+    asked, so that a hub may be upgraded between two times that it asks.
+    """
+    alike = dataclasses.replace(request, plan=plan, wire=2)
+    return hashlib.sha256(envelope(alike).encode() + b"".join(request.frames)).hexdigest()
+
+
+def told(error: Exception) -> str:
+    """Why a client cannot answer, without the folders of its disk, which are nobody else's
+    business.
+    """
+    return re.sub(r"(?:/[^/\s'\":,;]+)+/([^/\s'\":,;]+)", r"…/\1", str(error))[:500]
 
 
 def refusal(error: Exception) -> str:
-    """The envelope of a client that cannot answer: the sentence, without the folders of its disk,
-    which are nobody else's business.
-    """
-    sentence = re.sub(r"(?:/[^/\s'\":,;]+)+/([^/\s'\":,;]+)", r"…/\1", str(error))
+    """The envelope of a client that cannot answer."""
     done = {"done": error.done} if isinstance(error, Ahead) else {}
-    return json.dumps({"error": sentence[:500], **done})
+    return json.dumps({"error": told(error), **done})
+
+
+def refused(sentence: str, done: Any) -> Refusal:
+    """What a client has told, read."""
+    return Refusal(one_line(sentence), done if _is(done, "int") else None)
 
 
 def one_line(text: str) -> str:
@@ -207,17 +226,22 @@ def opened(kind: type[Any], text: str | bytes, frames: tuple[bytes, ...]) -> Any
     """
     values, expected = read_json(text), _KINDS[kind]
     if kind is Reply and isinstance(values.get("error"), str) and set(values) <= {"error", "done"}:
-        done = values.get("done")
-        raise Refusal(one_line(values["error"]), done if _is(done, "int") else None)
-    wire = check_wire(values.get("wire", 1))
-    if set(values) != {name for name in expected if SINCE.get(name, 1) <= wire}:
+        raise refused(values["error"], values.get("done"))
+    check_wire(values.get("wire", 1))
+    if set(values) != set(expected):
         raise Rejected("an envelope lacks fields or has others than it should.")
-    for key, value in values.items():
-        if not _is(value, expected[key]):
-            raise Rejected(f"{key} in an envelope is {str(value)[:40]!r}, which is not allowed.")
     if not all(isinstance(f, bytes) for f in frames):
         raise Rejected("a message holds something other than bytes.")
-    return kind(**(values | {"wire": wire}), frames=tuple(frames))
+    return checked(kind(**values, frames=tuple(frames)))
+
+
+def checked(message: Any) -> Any:
+    """A Request or Reply whose fields are what they may be; raises Rejected."""
+    for key, kind in _KINDS[type(message)].items():
+        value = getattr(message, key)
+        if not _is(value, kind):
+            raise Rejected(f"{key} in an envelope is {str(value)[:40]!r}, which is not allowed.")
+    return message
 
 
 def check_wire(theirs: Any) -> int:
@@ -235,7 +259,7 @@ def total(frames: tuple[bytes, ...]) -> int:
 
 
 def check_plan(mine: str, theirs: str) -> None:
-    if mine != theirs:
+    if theirs not in (mine, mine[:SHORT]):
         raise Rejected(
             f"the other side has another plan (fingerprint {one_line(theirs)[:8]}…, here"
             f" {mine[:8]}…); all must have the same plan file."
@@ -263,12 +287,16 @@ __all__ = [
     "check_plan",
     "check_size",
     "check_wire",
+    "checked",
+    "digest",
     "envelope",
     "one_line",
     "opened",
     "read_json",
     "refusal",
     "refuse",
+    "refused",
     "sketch_round",
+    "told",
     "total",
 ]

@@ -133,6 +133,20 @@ def merge(
     return STAR.merge(now, hub, broadcast, STAR.forward(now, hub, broadcast, messages), cohort)
 
 
+@partial(jax.jit, static_argnames="spec")
+def adopt(
+    spec: Spec,
+    setting: Setting,
+    t: Scalar,
+    hub: HubState,
+    broadcast: Sent | None,
+    merged: PyTree,
+) -> HubState:
+    """The same, of a mean of the messages that is there already (deploy/hub_aside.py)."""
+    link_down = hub.link if broadcast is None else broadcast.link
+    return HubState(setting.method.next(hub.method_state, merged, t), link_down)  # type: ignore[attr-defined]
+
+
 def stacked(trees: list[PyTree]) -> PyTree:
     """Along a new axis 0."""
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)

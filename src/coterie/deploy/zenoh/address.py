@@ -26,6 +26,10 @@ from coterie.deploy.plan import NAME
 
 LEASE_MS = 10_000
 """A link that is silent for so long is closed; a process that is stopped is noticed then."""
+KEEP_ALIVE = 2
+"""How often a link says in that time that it stands, when there is nothing else to say. Links are
+TCP, which loses nothing; Zenoh's own 4 would double what participants send that talk rarely.
+"""
 SMALLEST_LIMIT = 64 << 20
 """Peers also pass on what they know of others, which no plan says the size of."""
 _ENDPOINT = re.compile(r"(tls|tcp)/(\[[0-9a-fA-F:.]+\]|[^:/\s]+):(\d{1,5})")
@@ -37,7 +41,7 @@ def transport(identity: Any, limit: int, *, by_name: bool = True) -> dict[str, A
     """
     link: dict[str, Any] = {
         "protocols": ["tcp" if identity is None else "tls"],
-        "tx": {"lease": LEASE_MS},
+        "tx": {"lease": LEASE_MS, "keep_alive": KEEP_ALIVE},
         "rx": {"max_message_size": limit},
     }
     if identity is not None:

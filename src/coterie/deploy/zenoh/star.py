@@ -9,9 +9,10 @@ import dataclasses
 import itertools
 import time
 from collections.abc import Callable, Collection
+from typing import Any
 
 from coterie.core.errors import CoterieError, InvalidInput
-from coterie.deploy import messages, set_back
+from coterie.deploy import compact, messages, set_back
 from coterie.deploy.client import Client
 from coterie.deploy.hub import FILE, Hub
 from coterie.deploy.log import GaveUp
@@ -229,7 +230,7 @@ class Asking:
         self.net.ask(
             self.names[k],
             question,
-            packed(messages.envelope(request), request.frames),
+            compact.coded(request),
             max(60.0, hub.plan.rules.give_up),
         )
 
@@ -282,30 +283,42 @@ class Asking:
                 raise Rejected(
                     "two processes answer under this name, and not alike; stop one of them."
                 )
-            text, frames = unpacked(event.payload, 1)
-            reply: Reply = messages.opened(Reply, text, frames)
+            reply: Reply = opened(Reply, event.payload, 1)
             return reply
         except Rejected:
             self.hub.reject(k)
             raise
 
 
+def opened(kind: type[Any], payload: bytes, most_frames: int) -> Any:
+    """A Request or Reply, of this version or the one before. Raises Refusal and Rejected."""
+    if compact.is_compact(payload):
+        return compact.decoded(kind, payload, most_frames)
+    try:
+        return messages.opened(kind, *unpacked(payload, most_frames))
+    except Refusal as error:
+        older = (
+            f" (It answers in version 2 of the protocol, and this hub asks in {messages.WIRE}:"
+            " upgrade it.)"
+        )
+        raise Refusal(f"{error}{older}", error.done) from None
+
+
 def answer(client: Client, event: Asked, say: Callable[[str], None]) -> None:
-    """Do what the hub asks for, if it may ask for it; or say why not.
+    """Do what the hub asks for, if it may ask for it; or say why not. Both in the hub's version.
 
     Raises Forgot, when the hub has been told.
     """
-    reply = None
+    reply, now = None, compact.is_compact(event.payload)
+    refusal = lambda error: compact.refusal(error) if now else packed(messages.refusal(error), ())
     try:
-        text, frames = unpacked(event.payload, FRAMES)
-        request: Request = messages.opened(Request, text, frames)
-        made = client.answer(request)
-        reply = packed(messages.envelope(made), made.frames)
+        made = client.answer(opened(Request, event.payload, FRAMES))
+        reply = compact.coded(made) if now else packed(messages.envelope(made), made.frames)
     except Forgot as error:
-        reply = packed(messages.refusal(error), ())
+        reply = refusal(error)
         raise
     except (CoterieError, OSError) as error:
         say(f"not answered: {error}")
-        reply = packed(messages.refusal(error), ())
+        reply = refusal(error)
     finally:
         event.answer(reply)
