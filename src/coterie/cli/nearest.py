@@ -37,7 +37,7 @@ def _number(told: str, error: Any) -> str | None:
     cause = getattr(error, "__cause__", None)
     if name is None:
         return None
-    if hasattr(cause, "errors"):
+    if cause is not None and hasattr(cause, "errors"):
         (first, *_) = cause.errors()
         whole = first["type"].startswith("int_")
         if not whole and not first["type"].startswith(("float_", "greater_", "less_")):
