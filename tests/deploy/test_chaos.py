@@ -92,6 +92,27 @@ def test_a_link_is_held_slowed_and_cut(line: tuple[Proxies, int]) -> None:
         assert here.recv(10) == b"four"
 
 
+def test_a_link_is_struck_with_either_end_and_as_badly_as_the_worse(
+    line: tuple[Proxies, int],
+) -> None:
+    proxies, _ = line
+    (door,) = free_ports(1)
+    (towards,) = (link.towards for link in proxies.links.values())
+    proxies.open("b", door, towards, "a")
+    state = lambda: [link.state for link in proxies.links.values()]
+    proxies.set("b", "slow")
+    assert state() == ["open", "slow"]
+    proxies.set("a", "hold")
+    assert state() == ["hold", "hold"]
+    proxies.set("a", "open")
+    assert state() == ["open", "slow"]
+    with socket.create_connection(("127.0.0.1", door), timeout=5) as here:
+        here.sendall(b"one")
+        assert here.recv(10) == b"one"
+        proxies.set("a", "cut")
+        assert lost(here)
+
+
 def lost(connection: socket.socket) -> bool:
     """Whether the other side ends it."""
     try:

@@ -14,34 +14,51 @@ PART = 16_384
 PAUSE = 0.02
 SLOW = (20_000.0, 0.05)
 """Bytes a second, and seconds more for every part."""
+WORST = ("cut", "hold", "slow", "open")
+"""What is done where both ends of a link are struck: the first of these."""
 
 
 class Proxies:
-    """Proxies on loopback, one for every participant that is called, in a thread of their own."""
+    """Proxies on loopback, one for every way in which somebody is called, in a thread of their own."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
         self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self.thread.start()
-        self.links: dict[str, Link] = {}
+        self.links: dict[tuple[str, ...], Link] = {}
+        self.states: dict[str, str] = {}
 
-    def open(self, name: str, listen: int, towards: int) -> None:
+    def open(self, name: str, listen: int, towards: int, caller: str = "") -> None:
+        """A link that is struck with `name`, and with the one who calls, if that is told."""
         link = Link(towards)
         self._do(link.listen(listen))
-        self.links[name] = link
+        self.links[name, caller] = link
 
     def set(self, name: str, state: str) -> None:
-        """open, cut, hold or slow."""
-        self._do(self.links[name].set(state))
+        """open, cut, hold or slow: all links of somebody."""
+        self.states[name] = state
+        for ends, link in self.links.items():
+            if name in ends:
+                found = {self.states.get(end, "open") for end in ends}
+                self._do(link.set(next(worst for worst in WORST if worst in found)))
 
     def close(self) -> None:
         for link in self.links.values():
             self._do(link.close())
+        self._do(_end_others())
         self.loop.call_soon_threadsafe(self.loop.stop)
         self.thread.join(5)
 
     def _do(self, work: Coroutine[Any, Any, None]) -> None:
         asyncio.run_coroutine_threadsafe(work, self.loop).result(10)
+
+
+async def _end_others() -> None:
+    """What still flows, or waits to."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
 
 
 class Link:

@@ -8,7 +8,9 @@ import abc
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -173,19 +175,28 @@ class PeerTown(Town):
         super().__init__(folder, 5)
         self.names = self.participants = self.linked = tuple(f"peer-{k}" for k in range(5))
         make_keys(folder / "keys", self.names, "peer")
-        ports, doors = free_ports(5), free_ports(5)
+        self.weights = ring_with_a_chord()
+        free = free_ports(5 + np.count_nonzero(self.weights))
+        ports, doors = free[:5], iter(free[5:])
         self.plan = make_plan("chaos", "dfedu", {"local_steps": 2}, 5, self.fed, rounds)
         write_text(folder / "plan.toml", self.plan.to_toml())
-        self.weights = ring_with_a_chord()
         for k, name in enumerate(self.names):
-            self.proxies.open(name, doors[k], ports[k])
             (folder / name).mkdir()
             save_own(self.fed, k, folder / name / "data.npz")
-            near = [
-                neighbour(self.names[l], int(l), doors[l], float(self.weights[k, l]))
-                for l in np.flatnonzero(self.weights[k])
-            ]
-            peer_file(folder / name, k, ports[k], near)
+            peer_file(folder / name, k, ports[k], self._neighbours(k, ports, doors))
+
+    def _neighbours(
+        self, k: int, ports: Sequence[int], doors: Iterator[int]
+    ) -> list[dict[str, Any]]:
+        """Each is called at a door of its own: it is not known which end of an edge calls the
+        other, and whoever is struck must be struck in both.
+        """
+        found = []
+        for l in map(int, np.flatnonzero(self.weights[k])):
+            door = next(doors)
+            self.proxies.open(self.names[l], door, ports[l], self.names[k])
+            found.append(neighbour(self.names[l], l, door, float(self.weights[k, l])))
+        return found
 
     def command(self, name: str) -> tuple[str, ...]:
         return ("peer", "--config", str(self.folder / name / "peer.toml"))
