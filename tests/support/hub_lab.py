@@ -40,9 +40,10 @@ import os
 import sys
 from pathlib import Path
 import numpy as np
+from coterie.deploy import compact
 from coterie.deploy.client import Client
-from coterie.deploy.zenoh import join, star
-honest, packed, kinds, first = Client.answer, star.packed, {kinds!r}, []
+from coterie.deploy.zenoh import join, net
+honest, coded, kinds, first = Client.answer, compact.coded, {kinds!r}, []
 junk = []
 def answer(self, request):
     reply = honest(self, request)
@@ -68,11 +69,13 @@ def answer(self, request):
         return first[0]
     junk.append(kind)
     return reply
-def pack(envelope, frames):
+def code(message):
     if not junk:
-        return packed(envelope, frames)
-    return bytes(range(256)) if junk.pop() == "garbage" else packed("not json {{", frames)
-Client.answer, star.packed = answer, pack
+        return coded(message)
+    if junk.pop() == "garbage":
+        return bytes(range(256))
+    return net.packed("not json {{", message.frames)
+Client.answer, compact.coded = answer, code
 join.join([Path(sys.argv[1])], say=lambda sentence: print(sentence, file=sys.stderr, flush=True))
 """
 

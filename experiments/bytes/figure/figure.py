@@ -26,10 +26,10 @@ PANELS = {
     "mnist-mlp": ("MNIST, 100 clients, perceptron", 100),
 }
 FEWER = {
-    "har": "245× (tuned 519×) fewer bytes of payload\nwire: Zenoh 34× (37×), Flower 2× (2×)",
-    "mnist-mlr": "730× fewer bytes of payload\nwire: Zenoh 80×, Flower 4×",
+    "har": "245× (tuned 519×) fewer bytes of payload\nwire: Zenoh 51× (58×), Flower 2× (2×)",
+    "mnist-mlr": "730× fewer bytes of payload\nwire: Zenoh 126×, Flower 4×",
     "mnist-mlp": "547× (tuned 398×) fewer bytes of payload\n"
-    "wire: Zenoh 347× (282×), Flower 32× (28×)",
+    "wire: Zenoh 404× (318×), Flower 32× (28×)",
 }
 """Of the messages' exact sizes (result.md has them with two digits), and as bench/wire.result.md
 has them on the wire; the smaller one where there are two.
