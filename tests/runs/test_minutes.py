@@ -58,16 +58,17 @@ def test_compiling_is_not_counted() -> None:
 
 
 def test_a_trial_ends_in_the_round_in_which_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not at the next evaluation, which may be far away."""
+    """Not at the next evaluation, which may be far away; a tenth of the rounds is looked at."""
     clock = itertools.count()
     monkeypatch.setattr(batch, "working_time", lambda: float(next(clock)))
     fed = blind(coterie.load("digits", clients=3, validation=0.3))
     options = {"rounds": 40, "eval_every": 20, "batch_size": 4}
     problem = batch.TuningProblem((fed,), "mlr", None, options, (1000,))
-    made = batch.TrialBatch(problem, [Local(local_steps=1)], PLAIN, deadline=2.5)
-    (tried,) = made.run()
-    assert (tried.state, tried.rounds, tried.steps) == ("cut", [4], 4.0)
-    assert np.isfinite(tried.score)
+    for deadline, rounds in ((1.5, 6), (-1.0, 4)):
+        made = batch.TrialBatch(problem, [Local(local_steps=1)], PLAIN, deadline=deadline)
+        (tried,) = made.run()
+        assert (tried.state, tried.rounds, tried.steps) == ("cut", [rounds], rounds)
+        assert np.isfinite(tried.score)
 
 
 def table(path: Path) -> Path:

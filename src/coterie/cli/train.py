@@ -172,8 +172,8 @@ def compare(
         float | None,
         typer.Option(
             help=(
-                "Your own table: about how long tuning, training and everything else may take"
-                " (default: 2); 0: nothing is tuned."
+                "Your own table: about how long tuning, training and everything else may take,"
+                " but for compiling (default: 2); 0: nothing is tuned."
             ),
             min=0.0,
         ),

@@ -42,7 +42,10 @@ def tune(
     ] = None,
     minutes: Annotated[
         float | None,
-        typer.Option(help="Time for all methods together, shared equally (tune.minutes)."),
+        typer.Option(
+            help="Time for all methods together, shared equally; compiling is not counted"
+            " (tune.minutes)."
+        ),
     ] = None,
     folds: Annotated[
         int | None,

@@ -10,21 +10,30 @@ from pathlib import Path
 
 import jax
 
-_EVENT = "/jax/core/compile/backend_compile_duration"
+_MAKING = "/jax/core/compile/"
+_EVENT = f"{_MAKING}backend_compile_duration"
 _lock = threading.Lock()
-_total = {"count": 0, "seconds": 0.0, "covered": 0.0, "until": 0.0}
+_total = {"count": 0, "seconds": 0.0, "long ago": 0.0}
+_taken: list[tuple[float, float]] = []
+"""When programs were made, from tracing to machine code: stretches of time, none within another."""
 _listening = False
 
 
 def _listen(event: str, duration_secs: float, **_: object) -> None:
     if event == _EVENT:
-        now = time.monotonic()
         with _lock:
             _total["count"] += 1
             _total["seconds"] += duration_secs
-            # Threads compile at the same time, and time passes once.
-            _total["covered"] += min(duration_secs, now - _total["until"])
-            _total["until"] = now
+    if event.startswith(_MAKING):
+        now = time.monotonic()
+        begun = now - duration_secs
+        with _lock:  # programs are traced within others, and threads compile at the same time
+            while _taken and _taken[-1][1] > begun:
+                begun = min(begun, _taken.pop()[0])
+            _taken.append((begun, now))
+            if len(_taken) > 64:
+                first, last = _taken.pop(0)
+                _total["long ago"] += last - first
 
 
 def _begin_to_listen() -> None:
@@ -35,10 +44,11 @@ def _begin_to_listen() -> None:
 
 
 def working_time() -> float:
-    """A clock in seconds, like `time.monotonic`, that leaves out what was spent compiling."""
+    """A clock in seconds, like `time.monotonic`, that leaves out what was spent making programs."""
     _begin_to_listen()
     with _lock:
-        return time.monotonic() - _total["covered"]
+        made = _total["long ago"] + sum(end - begin for begin, end in _taken)
+        return time.monotonic() - made
 
 
 class Compilations:

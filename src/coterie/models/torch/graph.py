@@ -139,6 +139,9 @@ def _program(module: torch.nn.Module, found: ExportedProgram, names: Sequence[st
         if (node.op != "call_function" or not taught) and not _name(node).startswith("_assert"):
             raise Unsupported(f"the operator {_title(node)} has no counterpart here")
     batch = placed[inputs[0]].meta["val"].shape[0]
+    made = next((n.meta["val"].shape[:1] for n in nodes if n.name == output), ())
+    # A loop over samples is written out for those it was looked at with.
+    grows = not any(isinstance(rows, int) for rows in (batch, *made))
     return Program(
         tuple(n for n in nodes if not _name(n).startswith("_assert")),
         values,
@@ -146,7 +149,7 @@ def _program(module: torch.nn.Module, found: ExportedProgram, names: Sequence[st
         tuple(inputs),
         output,
         changed,
-        not isinstance(batch, int),
+        grows,
     )
 
 

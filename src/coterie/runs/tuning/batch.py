@@ -210,14 +210,17 @@ class TrialBatch:
         return [i for i in going if self.tried[i].state == "complete"]
 
     def _advance(self, many: Many) -> None:
-        """To the next evaluation; with a deadline no further than that, but for one round."""
+        """To the next evaluation; with a deadline no further than that, but for the first tenth of
+        the rounds, without which values cannot be told apart.
+        """
+        least = -(-many.training.rounds // 10)
         ahead = many.training.eval_every - many.t % many.training.eval_every
         if self.deadline is None:
             many.advance(ahead)
             return
         for _ in range(ahead):
             many.advance(1)
-            if self.late or not many.members:
+            if not many.members or (many.t >= least and self.late):
                 break
 
     def _many(self, going: list[int], federation: Federation, seed: int) -> Many:

@@ -26,7 +26,7 @@ class TuneOptions(Options):
     )
     minutes: float | None = option(
         None,
-        "time for all methods together, shared equally, instead of steps",
+        "time for all methods together, shared equally, instead of steps; compiling is not counted",
         above=0,
         static=True,
     )
