@@ -19,7 +19,7 @@ WORST = ("cut", "hold", "slow", "open")
 
 
 class Proxies:
-    """Proxies on loopback, one for every way in which somebody is called, in a thread of their own."""
+    """Proxies on loopback, one for every way in which somebody is called, in one thread."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()

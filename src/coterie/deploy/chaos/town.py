@@ -176,7 +176,7 @@ class PeerTown(Town):
         self.names = self.participants = self.linked = tuple(f"peer-{k}" for k in range(5))
         make_keys(folder / "keys", self.names, "peer")
         self.weights = ring_with_a_chord()
-        free = free_ports(5 + np.count_nonzero(self.weights))
+        free = free_ports(5 + int(np.count_nonzero(self.weights)))
         ports, doors = free[:5], iter(free[5:])
         self.plan = make_plan("chaos", "dfedu", {"local_steps": 2}, 5, self.fed, rounds)
         write_text(folder / "plan.toml", self.plan.to_toml())
