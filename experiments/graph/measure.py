@@ -42,8 +42,8 @@ WIRE = {
     "har": {"whole": 28_967, "4 bits": 4_332, "largest": 1_433, "in turn": 798, "sketch": 947},
 }
 """Bytes of a client and exchange on the wire over Zenoh, both ways, as measured with models of
-these sizes and version 2 of the wire (bench/wire.result.md, "before"; "in turn": 1.45% on MNIST, 1.3%
-on HAR); and of finding kin.
+these sizes and version 2 of the wire (bench/wire.result.md, "before"; "in turn": 1.45% on MNIST,
+1.3% on HAR); and of finding kin.
 """
 
 
