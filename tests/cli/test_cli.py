@@ -307,6 +307,7 @@ def test_help_teaches(cli: Cli) -> None:
     assert cli("run", "--help")[0] == 0
 
 
+@pytest.mark.slow
 def test_the_demo_ends_in_a_table_and_a_page(tmp_path: Path) -> None:
     """As a user has it: a process of its own, not on a terminal, so without progress bars."""
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}

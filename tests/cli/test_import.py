@@ -66,6 +66,7 @@ def test_a_method_of_ones_own_runs_goes_on_and_is_shown(own: Cli, tmp_path: Path
     assert "mine.py was changed since the run" in err
 
 
+@pytest.mark.slow
 def test_a_comparison_in_several_processes_knows_it_too(own: Cli, tmp_path: Path) -> None:
     command = ("compare", "experiment.toml", *ASK, "--import", "mine.py", "-o", "there")
     code, out, err = own(*command, "--jobs", "2")

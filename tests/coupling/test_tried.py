@@ -79,7 +79,7 @@ def rule(name: str, **more: Any) -> GraphRule:
     ("name", "method"),
     [
         ("gain", "dfedu"),
-        ("greedy", "fedu"),
+        pytest.param("greedy", "fedu", marks=pytest.mark.slow),
         pytest.param("gain", "fedu", marks=pytest.mark.slow),
         pytest.param("greedy", "dfedu", marks=pytest.mark.slow),
     ],

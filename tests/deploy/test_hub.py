@@ -13,6 +13,7 @@ from coterie.methods.star import StarMethod
 from tests.support.hub_lab import NAMES, Lab, make_plan, wait_for
 
 
+@pytest.mark.slow
 def test_a_short_run_ends_as_the_simulator_does(
     hub_lab: Callable[..., Lab], fed: Federation
 ) -> None:

@@ -264,4 +264,4 @@ def test_what_a_client_is_told_before_it_joins(tmp_path: Path, fed: Federation) 
     assert "are those of 'ward-b'" in told('hub = "here:9092"\nkeys = "keys/nodes/ward-b"\n')
     assert "the plan 'fedu' is given twice" in told('hub = "here:9092"\n', twice=True)
     with pytest.raises(InvalidInput, match="fedu needs a hub: run the plan with `coterie hub`"):
-        peer(site)
+        peer(config=site)

@@ -123,11 +123,16 @@ def test_kin_count_more_than_strangers_and_are_chosen(run: Simulator) -> None:
 def test_a_choice_is_of_others_without_repetition_and_chance_reaches_all(run: Simulator) -> None:
     seen: set[tuple[int, int]] = set()
     chance = run.method.replace(epsilon=1.0)
-    for t in range(20):
+
+    @jax.jit
+    def choice(t: Any, k: Any) -> Any:
         hub = run.hub._replace(memory=run.hub.memory._replace(t=t))
+        return chance.choice(hub, k)[0]  # type: ignore[attr-defined]
+
+    for t in range(20):
         with run.precision():
             for k in range(6):
-                ids = np.asarray(chance.choice(hub, k)[0])  # type: ignore[attr-defined]
+                ids = np.asarray(choice(t, k))
                 assert len(set(ids)) == 2
                 assert k not in ids
                 seen |= {(k, int(l)) for l in ids}

@@ -42,7 +42,8 @@ def own(folder: Path, method: str) -> Path:
     return folder / "studies" / method / "study.db"
 
 
-@pytest.mark.parametrize("name", ["cut", pytest.param("fresh", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["cut", "fresh"])
 def test_workers_tune_as_one_process_does(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

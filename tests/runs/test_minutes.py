@@ -81,6 +81,7 @@ def table(path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_what_there_was_no_time_for_is_named_and_done_by_the_same_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
