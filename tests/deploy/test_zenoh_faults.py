@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from coterie.deploy.keys import authority as keys
+from coterie.deploy.messages import WIRE
 from coterie.deploy.plan import Plan
 from coterie.deploy.ports import free_ports
 from coterie.deploy.zenoh.net import Address, Net, packed
@@ -271,6 +272,7 @@ def with_bad_peer(
 
 def position(plan: Plan, t: int, weight: float) -> dict[str, Any]:
     return {
+        "wire": WIRE,
         "plan": plan.fingerprint,
         "number": 2,
         "weight": weight,
