@@ -7,7 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from coterie.runs.reproduce.base import PaperTable, all_tables
-from coterie.runs.reproduce.result import Row, read_csv
+from coterie.runs.reproduce.rows import Row, read_csv
 
 ROOT = Path(__file__).parents[1]
 DOCS, FOUND = ROOT / "docs", ROOT / "experiments"

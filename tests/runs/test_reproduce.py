@@ -31,7 +31,8 @@ from coterie.runs.reproduce.base import (
 from coterie.runs.reproduce.carry_out import Done, Wish, carry_out
 from coterie.runs.reproduce.cost import note_costs, read_costs, told
 from coterie.runs.reproduce.plan import study_of
-from coterie.runs.reproduce.result import Row, order, read_csv, table_csv, write
+from coterie.runs.reproduce.result import order, write
+from coterie.runs.reproduce.rows import Row, read_csv, table_csv
 from coterie.runs.reproduce.summary import write_summary
 from tests.conftest import Cli
 
@@ -101,6 +102,9 @@ def tiny(key: str, name: str, *names: str) -> PaperTable:
     return dataclasses.replace(table, blocks=(small,))
 
 
+QUICK = ["--quick"]
+
+
 def carried_out(table: PaperTable, work: Path, **wish: Any) -> list[Done]:
     ((_, done),) = carry_out([table], Wish(work, quick=True, say=lambda _: None, **wish))
     return done
@@ -122,7 +126,7 @@ def test_a_cell_of_each_paper_and_kind(cell: tuple[str, ...], tmp_path: Path) ->
     table = tiny(*cell)
     for _ in range(2):  # the second time everything is there
         done = carried_out(table, tmp_path / "runs")
-        folder = write(table, done, tmp_path, "coterie reproduce x --quick")
+        folder = write(table, done, tmp_path, QUICK)
     text = (folder / "result.md").read_text()
     for line in table.blocks[0].lines:
         assert f"| {line.label} |" in text
@@ -140,6 +144,39 @@ def test_a_cell_of_each_paper_and_kind(cell: tuple[str, ...], tmp_path: Path) ->
     assert told(table, read_costs(tmp_path)).startswith("about ")
 
 
+def test_blocks_of_an_earlier_command_stay_in_the_result(tmp_path: Path) -> None:
+    """Also when nothing is left of their runs; not when they are defined anew."""
+    names = ("pFedMe (PM)", "pFedMe (GM)")
+    first, second = (
+        tiny("pfedme/figure-7", name, *names).blocks[0]
+        for name in ("synthetic-mlr", "synthetic-dnn")
+    )
+    both = dataclasses.replace(table_of("pfedme/figure-7"), blocks=(first, second))
+    (mlr,) = carried_out(dataclasses.replace(both, blocks=(first,)), tmp_path / "a")
+    folder = write(both, [mlr], tmp_path, QUICK)
+    assert "--block synthetic-mlr --quick`" in (folder / "result.md").read_text()
+    cells, section = (folder / "result.csv").read_text(), (folder / "result.md").read_text()
+    section = section[section.index("## ") :]
+
+    (dnn,) = carried_out(dataclasses.replace(both, blocks=(second,)), tmp_path / "b")
+    write(both, [dnn], tmp_path, QUICK)
+    text = (folder / "result.md").read_text()
+    assert "`coterie reproduce pfedme/figure-7 --quick`:" in text
+    assert text.index(section) < text.index("## Synthetic(0.5, 0.5), DNN")
+    rows = (folder / "result.csv").read_text()
+    assert rows.startswith(cells)
+    assert {r.block for r in read_csv(rows)} == {"synthetic-mlr", "synthetic-dnn"}
+    write(both, [mlr, dnn], tmp_path / "at once", QUICK)
+    at_once = tmp_path / "at once" / "pfedme" / "figure-7"
+    for name in ("result.md", "result.csv", "curves.csv"):
+        assert (at_once / name).read_text() == (folder / name).read_text()
+
+    training = {**first.experiment["training"], "rounds": 700}
+    changed = dataclasses.replace(first, experiment={**first.experiment, "training": training})
+    write(dataclasses.replace(both, blocks=(changed, second)), [dnn], tmp_path, QUICK)
+    assert {r.block for r in read_csv((folder / "result.csv").read_text())} == {"synthetic-dnn"}
+
+
 def test_under_attack_scores_are_of_honest_clients_and_runs_are_shared(tmp_path: Path) -> None:
     names = ("lp-proj-2, 0%", "lp-proj-2, 50%")
     attacked = tiny("lp-proj/table-7", "synthetic-00", *names)
@@ -151,7 +188,7 @@ def test_under_attack_scores_are_of_honest_clients_and_runs_are_shared(tmp_path:
     wanted = 100 * at_the_end[lied.counts[0]].mean()
     assert lied.accuracies("last") == [pytest.approx(wanted)]
     assert lied.values(VARIANCE, "last") == [pytest.approx(at_the_end[lied.counts[0]].var())]
-    text = write(attacked, [done], tmp_path, "x").joinpath("synthetic-00.toml").read_text()
+    text = write(attacked, [done], tmp_path).joinpath("synthetic-00.toml").read_text()
     assert "# lp-proj-2, 50%: attack.name = 'sign-flip', attack.fraction = 0.5" in text
 
     there = sorted((tmp_path / "runs" / "synthetic").iterdir())
@@ -216,6 +253,22 @@ def test_one_bar_counts_tunings_and_runs_and_values_are_those_found(tmp_path: Pa
     ((_, (again,)),) = carry_out([table], wish)
     assert again.lines[0].contender == fedavg
     assert sorted((tmp_path / "runs").rglob("status.json")) == runs
+
+    # Elsewhere, with what was noted of the tuning, nothing is tuned: the same values, and seconds.
+    noted = tmp_path / "out" / "tuned"
+    ((_, (first,)),) = carry_out([table], dataclasses.replace(wish, tuned=noted))
+    other = dataclasses.replace(wish, work=tmp_path / "other", begin=None, tuned=noted)
+    ((_, (later,)),) = carry_out([table], other)
+    assert not (tmp_path / "other" / "tuning").exists()
+    assert [x.contender for x in later.lines] == [x.contender for x in first.lines]
+    assert later.tuning == pytest.approx(first.tuning, abs=0.1)
+    (values,) = noted.glob("*.json")
+    assert len(list(noted.glob("*.csv"))) == 1
+    values.write_text("{}")
+    with pytest.raises(InvalidInput, match="does not have the values of a tuning"):
+        list(carry_out([table], other))
+    list(carry_out([table], dataclasses.replace(other, work=tmp_path, again=True)))
+    assert "fedavg" in values.read_text()
 
 
 def pictures(classes: int) -> tuple[np.ndarray, np.ndarray]:

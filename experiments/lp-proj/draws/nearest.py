@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from coterie.runs.reproduce.base import ACCURACY, Printed
-from coterie.runs.reproduce.result import read_csv
+from coterie.runs.reproduce.rows import read_csv
 
 HERE = Path(__file__).parent
 

@@ -54,6 +54,10 @@ def reproduce(
         Path, typer.Option("--out", "-o", help="Where results go, as PAPER/TABLE.")
     ] = Path("experiments"),
     work: Annotated[Path, typer.Option(help="Where runs go.")] = Path("runs/reproduce"),
+    again: Annotated[
+        bool,
+        typer.Option("--tune-again", help="Tune also what has values in OUT/tuned."),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Run what stands behind a table or figure of one of the three papers, and put the paper's
@@ -61,7 +65,8 @@ def reproduce(
     everybody.
 
     It can be killed and repeated. Writes result.md, result.csv, figure.svg and the experiments, and
-    brings the summary in README.md up to date.
+    brings the summary in README.md up to date. Blocks of an earlier command stay in the result.
+    What was tuned before is taken from OUT/tuned.
 
     Examples: coterie reproduce list
 
@@ -74,6 +79,7 @@ def reproduce(
     from coterie.runs.reproduce.cost import note_costs
     from coterie.runs.reproduce.result import write
     from coterie.runs.reproduce.summary import write_summary
+    from coterie.runs.reproduce.tuned import FOLDER
 
     if protocol not in PROTOCOLS:
         raise unknown("--protocol", protocol, PROTOCOLS)
@@ -95,16 +101,7 @@ def reproduce(
     else:
         wanted = ("honest", "paper") if protocol == "both" else (protocol,)
         tables = [table_of(name, each) for each in wanted]
-    command = " ".join(
-        [
-            f"coterie reproduce {name}",
-            *([f"--seeds {seeds}"] if seeds else []),
-            *(["--quick"] if quick else []),
-            *(f"--block {block}" for block in blocks or []),
-            *([f"--protocol {protocol}"] if protocol != "honest" else []),
-            *(["--long"] if long else []),
-        ]
-    )
+    asked = [*([f"--seeds {seeds}"] if seeds else []), *(["--quick"] if quick else [])]
     place = folder / "quick" if quick else folder
     results = []
     with bars(beside(as_json)) as begin:
@@ -117,10 +114,12 @@ def reproduce(
             say,
             tuple(blocks or ()),
             where,
+            folder / FOLDER,
+            again,
         )
         for table, done in carry_out(tables, wish):
             if done:
-                written = write(table, done, place, command)
+                written = write(table_of(table.key, table.protocol), done, place, asked)
                 note_costs(folder, table, done, quick=quick)
                 if not quick:
                     write_summary(folder)

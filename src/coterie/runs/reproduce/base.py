@@ -206,6 +206,10 @@ class Block:
                 found |= write_search({name: spaces})
         return found
 
+    def searched(self, line: Line) -> set[str]:
+        """The options of a line that tuning may set."""
+        return set(self._declared(line.method["name"])) - set(line.fixed) if line.tuned else set()
+
     def _declared(self, name: str) -> Spaces:
         """What is searched for a method: the preset's grids, or what its options declare."""
         if self.preset is not None:

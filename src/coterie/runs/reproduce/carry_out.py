@@ -19,7 +19,8 @@ from coterie.runs.experiment import Experiment
 from coterie.runs.grid import Begin, Board, Planned, run_all
 from coterie.runs.reproduce.base import Block, PaperTable
 from coterie.runs.reproduce.measures import Ran, ran
-from coterie.runs.reproduce.plan import BlockPlan, Found, PlannedStudy, key_of, plan_block, study_of
+from coterie.runs.reproduce.plan import BlockPlan, Found, PlannedStudy, plan_block, study_of
+from coterie.runs.reproduce.tuned import Values, record, recorded, values_of
 from coterie.runs.tuning.folder import tune_into
 
 
@@ -38,6 +39,10 @@ class Wish:
     """Names of blocks; none: all."""
     cluster: Scheduler | None = None
     """Where runs and tuning go instead of `jobs` processes."""
+    tuned: Path | None = None
+    """Where values that were tuned are kept."""
+    again: bool = False
+    """Whether to tune anew what was tuned before."""
 
 
 class Done(NamedTuple):
@@ -59,7 +64,7 @@ def carry_out(tables: Sequence[PaperTable], wish: Wish) -> Iterator[tuple[PaperT
     bar counts both.
     """
     chosen = _chosen(tables, wish)
-    if not any(not wish.blocks or block.name in wish.blocks for _, block in chosen):
+    if not chosen:
         raise InvalidInput(
             f"the data of {', '.join(table.key for table in tables)} are not there, so nothing can"
             " be done; `coterie reproduce list` names what stands on other data."
@@ -71,11 +76,11 @@ def carry_out(tables: Sequence[PaperTable], wish: Wish) -> Iterator[tuple[PaperT
         {p.folder for x in plans for p in x.runs}
     )
     board, before = _Whole.of(wish.begin, total), 0
-    found: dict[Path, tuple[Found, float]] = {}
+    found: dict[Path, Values] = {}
     for study in waiting.values():
         found[study.folder] = _tune(study, wish, board.after(before) if board else None)
         before += study.methods
-    known = [found[s.folder] if s is not None else ({}, 0.0) for s in studies]
+    known = [found[s.folder] if s is not None else Values({}, 0.0) for s in studies]
     if waiting:
         plans = [_plan(*c, values, wish) for c, (values, _) in zip(chosen, known, strict=True)]
     seen: set[Path] = set()
@@ -108,8 +113,8 @@ def _once(plan: list[Planned]) -> list[Planned]:
 
 
 def _chosen(tables: Sequence[PaperTable], wish: Wish) -> list[tuple[PaperTable, Block]]:
-    """The blocks that are asked for, and whose data are there; and those that were carried out
-    before, which stay in the result. Data that are not there are told of once.
+    """The blocks that are asked for, and whose data are there. Data that are not there are told of
+    once.
     """
     for name in wish.blocks:
         for table in tables:
@@ -122,27 +127,18 @@ def _chosen(tables: Sequence[PaperTable], wish: Wish) -> list[tuple[PaperTable, 
     tried: dict[str, str | None] = {}
     for table in tables:
         for block in table.blocks:
-            asked = not wish.blocks or block.name in wish.blocks
+            if wish.blocks and block.name not in wish.blocks:
+                continue
             data = str(block.experiment["data"])
             if data not in tried:
                 tried[data] = _missing(block)
             if (error := tried[data]) is not None:
-                if asked:
-                    without.setdefault(error, []).append(f"{table.key} {block.name}")
-            elif asked or _finished(table, block, wish):
+                without.setdefault(error, []).append(f"{table.key} {block.name}")
+            else:
                 found.append((table, block))
     for error, names in without.items():
         wish.say(f"left out: {', '.join(names)}: {error}")
     return found
-
-
-def _finished(table: PaperTable, block: Block, wish: Wish) -> bool:
-    """Whether everything of a block is there."""
-    study = None if wish.quick else study_of(block, wish.work)
-    if study is not None and not (study.folder / "tuned.toml").is_file():
-        return False
-    values = {} if study is None else _tune(study, wish, None)[0]
-    return all(p.ended for p in _plan(table, block, values, wish).runs)
 
 
 def _missing(block: Block) -> str | None:
@@ -154,7 +150,12 @@ def _missing(block: Block) -> str | None:
     return None
 
 
-def _tune(study: PlannedStudy, wish: Wish, board: Board | None) -> tuple[Found, float]:
+def _tune(study: PlannedStudy, wish: Wish, board: Board | None) -> Values:
+    """Values that were found before, unless they are to be found again; or tuning."""
+    if wish.tuned is not None and not wish.again:
+        before = recorded(wish.tuned, study)
+        if before is not None:
+            return before
     found = tune_into(
         study.experiment,
         study.folder,
@@ -163,7 +164,9 @@ def _tune(study: PlannedStudy, wish: Wish, board: Board | None) -> tuple[Found, 
         board=board,
         say=wish.say,
     )
-    return {key_of(t.given): t.contender for t in found}, sum(t.seconds for t in found)
+    if wish.tuned is not None:
+        record(wish.tuned, study, found)
+    return values_of(found)
 
 
 def _among(board: _Whole | None, begin: Begin | None, before: int, total: int) -> Begin | None:

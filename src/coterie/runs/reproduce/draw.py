@@ -10,25 +10,23 @@ from typing import Any
 
 import numpy as np
 
-from coterie.report.budget import spent
 from coterie.report.figures import COLOURS, DASHES, MARKS, pyplot, svg
-from coterie.runs.reproduce.base import ACCURACY, PERCENT, TRAIN_LOSS, PaperTable, Printed
-from coterie.runs.reproduce.carry_out import Done
-from coterie.runs.reproduce.measures import NUMBER, Ran, mean_curve, measured
+from coterie.runs.reproduce.base import ACCURACY, PERCENT, TRAIN_LOSS, Line, PaperTable, Printed
+from coterie.runs.reproduce.sheet import Sheet
 
 WIDE = 4
 """Panels side by side."""
 
 
-def figure(table: PaperTable, done: Sequence[Done]) -> str:
+def figure(table: PaperTable, sheets: Sequence[Sheet]) -> str:
     """The figure of a table as SVG."""
     if table.drawn == "dots":
-        return _dots(table, done)
+        return _dots(table, sheets)
     kinds: Any = {"curves": _curve, "sweep": _sweep, "plane": _plane, "bytes": _bytes}
     rows = table.measures if table.drawn in ("curves", "sweep") else table.measures[:1]
     rows = tuple(m for m in rows if m in (ACCURACY, TRAIN_LOSS)) or rows[:1]
-    made, axes = _grid(len(done), len(rows))
-    for j, each in enumerate(done):
+    made, axes = _grid(len(sheets), len(rows))
+    for j, each in enumerate(sheets):
         for i, measure in enumerate(rows):
             axis = axes[i][j]
             kinds[table.drawn](axis, table, each, measure)
@@ -73,15 +71,15 @@ def _legend(made: Any, axes: Sequence[Any]) -> None:
         )
 
 
-def _looks(lines: Sequence[Ran], *, by_column: bool) -> list[dict[str, Any]]:
+def _looks(lines: Sequence[Line], *, by_column: bool) -> list[dict[str, Any]]:
     """Colour, dash and mark of every line: by method, or, where several points of one sweep are
     curves, colours by point and dashes by method.
     """
-    names = list(dict.fromkeys(r.line.label for r in lines))
-    points = list(dict.fromkeys(r.line.column for r in lines))
+    names = list(dict.fromkeys(r.label for r in lines))
+    points = list(dict.fromkeys(r.column for r in lines))
     found = []
     for r in lines:
-        i, j = names.index(r.line.label), points.index(r.line.column)
+        i, j = names.index(r.label), points.index(r.column)
         colour, dash = (j, i) if by_column and len(points) > 1 else (i, i // len(COLOURS))
         found.append(
             {
@@ -103,32 +101,22 @@ def _axis_text(measure: str) -> str:
     return f"{measure} (%)" if measure in PERCENT else measure
 
 
-def _curve(axis: Any, table: PaperTable, each: Done, measure: str) -> None:
+def _curve(axis: Any, table: PaperTable, each: Sheet, measure: str) -> None:
     """Over rounds, mean of seeds, with a band of one deviation."""
-    for run, look in zip(each.lines, _looks(each.lines, by_column=True), strict=True):
-        found = [
-            c
-            for o, k in zip(run.outcomes, run.counts, strict=True)
-            if (c := _over(run, o, k, measure)) is not None
-        ]
+    for line, look in zip(each.block.lines, _looks(each.block.lines, by_column=True), strict=True):
+        found = each.curve(line, measure)
+        found = found[1:] if len(found) > 2 else found
         if not found:
             continue
-        rounds = next(o.rounds for o in run.outcomes if not o.collapsed)
-        keep = slice(1, None) if len(rounds) > 2 else slice(None)
-        mean, wide = np.mean(found, axis=0)[keep], np.std(found, axis=0)[keep]
+        rounds = [p.round for p in found]
+        mean, wide = np.array([p.mean for p in found]), np.array([p.deviation for p in found])
         every = max(1, len(mean) // 6)
         axis.plot(
-            rounds[keep],
-            mean,
-            linewidth=1.2,
-            markersize=3,
-            markevery=every,
-            label=run.line.name,
-            **look,
+            rounds, mean, linewidth=1.2, markersize=3, markevery=every, label=line.name, **look
         )
-        if len(found) > 1:
+        if wide.any():
             axis.fill_between(
-                rounds[keep], mean - wide, mean + wide, color=look["color"], alpha=0.15, linewidth=0
+                rounds, mean - wide, mean + wide, color=look["color"], alpha=0.15, linewidth=0
             )
     if measure not in PERCENT:
         axis.set_yscale("log")
@@ -136,40 +124,31 @@ def _curve(axis: Any, table: PaperTable, each: Done, measure: str) -> None:
     axis.set_ylabel(_axis_text(measure), fontsize=7)
 
 
-def _over(run: Ran, outcome: Any, counts: Any, measure: str) -> Any:
-    """A measure at every evaluation; None if there is none."""
-    if outcome.collapsed:
-        return None
-    if measure == ACCURACY:
-        return mean_curve(outcome, run.view, counts)
-    losses = outcome.train_losses.get(run.view)
-    return None if losses is None else np.nanmean(losses[:, counts], axis=1)
-
-
-def _sweep(axis: Any, table: PaperTable, each: Done, measure: str) -> None:
+def _sweep(axis: Any, table: PaperTable, each: Sheet, measure: str) -> None:
     """Over the lines' x, ours filled, the paper's open and dashed; a cross at the bottom where
     seeds collapsed: a point above it is the mean of the others.
     """
-    found = measured(each.lines, measure, table.measured)
-    looks = _looks(each.lines, by_column=False)
+    lines = each.block.lines
+    found = [each.values(line, measure) for line in lines]
+    looks = _looks(lines, by_column=False)
     across = axis.get_xaxis_transform()
-    for i, name in enumerate(dict.fromkeys(r.line.label for r in each.lines)):
-        mine = [k for k, r in enumerate(each.lines) if r.line.label == name]
+    for i, name in enumerate(dict.fromkeys(r.label for r in lines)):
+        mine = [k for k, r in enumerate(lines) if r.label == name]
         look = looks[mine[0]]
-        without = [k for k in mine if each.lines[k].line.x is None]
+        without = [k for k in mine if lines[k].x is None]
         for k in without:
             axis.axhline(np.nanmean(found[k]), label=name, linewidth=1.0, color="black", ls="--")
-        points = [k for k in mine if each.lines[k].line.x is not None]
+        points = [k for k in mine if lines[k].x is not None]
         if not points:
             continue
-        x = [float(each.lines[k].line.x or 0.0) for k in points]
+        x = [float(lines[k].x or 0.0) for k in points]
         there = [[v for v in found[k] if not math.isnan(v)] for k in points]
         y = [np.mean(v) if v else np.nan for v in there]
         wide = [np.std(v, ddof=1) if len(v) > 1 else 0.0 for v in there]
         axis.errorbar(x, y, yerr=wide, linewidth=1.2, markersize=3.5, label=name, **look)
         gone = [a for a, v, k in zip(x, there, points, strict=True) if len(v) < len(found[k])]
         axis.plot(gone, [0.01 + 0.03 * i] * len(gone), "x", color=look["color"], transform=across)
-        paper = [Printed.read(each.lines[k].line.printed.get(measure, "")) for k in points]
+        paper = [Printed.read(lines[k].printed.get(measure, "")) for k in points]
         drawn = [(a, p.mean) for a, p in zip(x, paper, strict=True) if p is not None]
         if drawn:
             axis.plot(
@@ -181,20 +160,21 @@ def _sweep(axis: Any, table: PaperTable, each: Done, measure: str) -> None:
                 linewidth=0.7,
                 linestyle=":",
             )
-    _name_paper(axis, any(measure in r.line.printed for r in each.lines))
-    values = [r.line.x for r in each.lines if r.line.x is not None]
+    _name_paper(axis, any(measure in r.printed for r in lines))
+    values = [r.x for r in lines if r.x is not None]
     if values and min(values) > 0 and max(values) / min(values) > 30:
         axis.set_xscale("log")
     axis.set_xlabel(table.axis, fontsize=7)
     axis.set_ylabel(_axis_text(measure), fontsize=7)
 
 
-def _plane(axis: Any, table: PaperTable, each: Done, measure: str) -> None:
+def _plane(axis: Any, table: PaperTable, each: Sheet, measure: str) -> None:
     """One measure over another: a point for every line, the paper's open."""
     along, up = table.measures[:2]
-    xs, ys = (measured(each.lines, m, table.measured) for m in (along, up))
-    looks = _looks(each.lines, by_column=False)
-    for run, x, y, look in zip(each.lines, xs, ys, looks, strict=True):
+    lines = each.block.lines
+    xs, ys = ([each.values(line, m) for line in lines] for m in (along, up))
+    looks = _looks(lines, by_column=False)
+    for line, x, y, look in zip(lines, xs, ys, looks, strict=True):
         look = {"color": look["color"], "marker": look["marker"]}
         if not (np.isnan(x).all() or np.isnan(y).all()):
             axis.errorbar(
@@ -204,10 +184,10 @@ def _plane(axis: Any, table: PaperTable, each: Done, measure: str) -> None:
                 yerr=np.nanstd(y),
                 linestyle="none",
                 markersize=5,
-                label=run.line.name,
+                label=line.name,
                 **look,
             )
-        paper = [Printed.read(run.line.printed.get(m, "")) for m in (along, up)]
+        paper = [Printed.read(line.printed.get(m, "")) for m in (along, up)]
         if paper[0] is not None and paper[1] is not None:
             axis.plot(
                 paper[0].mean,
@@ -217,31 +197,27 @@ def _plane(axis: Any, table: PaperTable, each: Done, measure: str) -> None:
                 markersize=5,
                 **look,
             )
-    _name_paper(axis, any({along, up} <= set(r.line.printed) for r in each.lines))
+    _name_paper(axis, any({along, up} <= set(line.printed) for line in lines))
     axis.set_xlabel(_axis_text(along), fontsize=7)
     axis.set_ylabel(_axis_text(up), fontsize=7)
 
 
-def _bytes(axis: Any, table: PaperTable, each: Done, measure: str) -> None:
+def _bytes(axis: Any, table: PaperTable, each: Sheet, measure: str) -> None:
     """Accuracy over what was sent so far, with the paper's budget and target."""
-    for run, look in zip(each.lines, _looks(each.lines, by_column=False), strict=True):
-        whole = [o for o in run.outcomes if not o.collapsed]
-        if not whole:
+    for line, look in zip(each.block.lines, _looks(each.block.lines, by_column=False), strict=True):
+        found = each.curve(line, ACCURACY)
+        if not found:
             continue
-        everybody = np.ones(len(whole[0].samples), bool)
-        curve = np.mean([mean_curve(o, run.view, everybody) for o in whole], axis=0)
-        sent = np.mean([spent(o) / NUMBER for o in whole], axis=0)
-        if not sent[-1]:
-            axis.axhline(curve[-1], label=f"{run.line.name} (end)", linewidth=1.0, color="black")
+        if not found[-1].sent:
+            axis.axhline(found[-1].mean, label=f"{line.name} (end)", linewidth=1.0, color="black")
             continue
-        every = max(1, len(curve) // 6)
         axis.plot(
-            sent[1:],
-            curve[1:],
+            [p.sent for p in found[1:]],
+            [p.mean for p in found[1:]],
             linewidth=1.2,
             markersize=3,
-            markevery=every,
-            label=run.line.name,
+            markevery=max(1, len(found) // 6),
+            label=line.name,
             **look,
         )
     if each.block.budget:
@@ -253,23 +229,23 @@ def _bytes(axis: Any, table: PaperTable, each: Done, measure: str) -> None:
     axis.set_ylabel(_axis_text(ACCURACY), fontsize=7)
 
 
-def _dots(table: PaperTable, done: Sequence[Done]) -> str:
+def _dots(table: PaperTable, sheets: Sequence[Sheet]) -> str:
     """A panel for each block: the paper's numbers as open circles, ours as filled ones."""
     plt = pyplot()
     measure = table.measures[0]
-    wide, lines = min(len(done), WIDE), math.ceil(len(done) / WIDE)
-    tallest = max(len(each.lines) for each in done)
+    wide, lines = min(len(sheets), WIDE), math.ceil(len(sheets) / WIDE)
+    tallest = max(len(each.block.lines) for each in sheets)
     size = (3.4 * wide, (0.32 * tallest + 0.9) * lines)
     made, axes = plt.subplots(lines, wide, figsize=size, squeeze=False)
-    for axis in axes.flat[len(done) :]:
+    for axis in axes.flat[len(sheets) :]:
         axis.axis("off")
-    for axis, each in zip(axes.flat, done, strict=False):
-        found = measured(each.lines, measure, table.measured)
-        for y, (run, values) in enumerate(zip(each.lines, found, strict=True)):
-            printed = Printed.read(run.line.printed.get(measure, ""))
+    for axis, each in zip(axes.flat, sheets, strict=False):
+        for y, line in enumerate(each.block.lines):
+            values = each.values(line, measure)
+            printed = Printed.read(line.printed.get(measure, ""))
             there = [v for v in values if not math.isnan(v)]
             _dot(axis, printed, there, y)
-        names = [run.line.name for run in each.lines]
+        names = [line.name for line in each.block.lines]
         axis.set_yticks(range(len(names)), names, fontsize=7)
         axis.invert_yaxis()
         axis.set_title(each.block.title, fontsize=8)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import itertools
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -25,6 +22,17 @@ from coterie.runs.reproduce.base import (
 from coterie.runs.reproduce.carry_out import Done
 from coterie.runs.reproduce.draw import figure
 from coterie.runs.reproduce.measures import TOLD, Ran, measured
+from coterie.runs.reproduce.rows import Row, table_csv
+from coterie.runs.reproduce.sheet import (
+    CELLS,
+    CURVES,
+    TEXT,
+    Sheet,
+    curves_csv,
+    curves_of,
+    heading,
+    kept,
+)
 
 LAST = "accuracy, last round"
 ALONE = "Local, same gradients"
@@ -32,44 +40,6 @@ GRADIENTS = "gradients a client and round"
 BYTES = "bytes a client and round"
 SHOWN = ("lr", "personal_lr", "hub_lr", "lam", "eta", "adapt_lr", "mu", "beta")
 """Options whose values a reader wants to see."""
-HEAD = ("block", "method", "column", "measure", "seed", "paper", "ours")
-
-
-class Row(NamedTuple):
-    """A cell: a measure of a line at all seeds; NaN where there is none."""
-
-    block: str
-    method: str
-    column: str
-    measure: str
-    paper: str
-    ours: list[float]
-    collapsed: str | None = None
-
-    @property
-    def there(self) -> list[float]:
-        return [v for v in self.ours if not math.isnan(v)]
-
-    @property
-    def verdict(self) -> str:
-        """Whether ours is within two deviations of the paper's, both added, and the paper's known
-        to its last digit; nothing where the paper has no number.
-        """
-        printed = Printed.read(self.paper)
-        if printed is None or not self.ours:
-            return ""
-        if math.isnan(printed.mean):
-            return "none, as in the paper" if not self.there else "outside, the paper has none"
-        if not self.there:
-            return f"outside, {self.collapsed or 'never'}"
-        away = float(np.mean(self.there)) - printed.mean
-        ours = float(np.std(self.there, ddof=1)) if len(self.there) > 1 else 0.0
-        room = 2 * math.hypot(ours, printed.spread or 0.0) + printed.half
-        if abs(away) <= room:
-            return "within 2 std"
-        if self.measure == TO_TARGET:
-            return f"outside, {np.mean(self.there) / printed.mean:.2g} times"
-        return f"outside, {away:+.2f}" if self.measure in PERCENT else f"outside, {away:+.2g}"
 
 
 def rows_of(table: PaperTable, done: Sequence[Done]) -> Iterator[Row]:
@@ -154,8 +124,18 @@ def _clearly(first: Row, second: Row) -> bool:
     return len(ahead) > 1 and bool(np.mean(ahead) > 2 * np.std(ahead, ddof=1))
 
 
-def markdown(table: PaperTable, done: Sequence[Done], command: str) -> str:
-    counts = sorted({len(each.lines[0].outcomes) for each in done})
+def sheet_of(table: PaperTable, each: Done, *, quick: bool = False) -> Sheet:
+    """A block that was carried out, as it is shown."""
+    lines = [heading(each.block), ""]
+    if each.block.differs:
+        lines += [f"Not as in the paper: {each.block.differs}.", ""]
+    rows = list(rows_of(table, [each]))
+    text = "\n".join([*lines, *_cells(table, each, rows, quick)]).rstrip()
+    return Sheet(each.block, rows, list(curves_of(table, each)), f"{text}\n")
+
+
+def markdown(table: PaperTable, sheets: Sequence[Sheet], command: str) -> str:
+    counts = sorted({sheet.seeds for sheet in sheets})
     seeds = " or ".join(map(str, counts)) + (" seed" if counts == [1] else " seeds")
     lines = [
         f"# {table.title}",
@@ -166,20 +146,13 @@ def markdown(table: PaperTable, done: Sequence[Done], command: str) -> str:
         f"![{table.title}](figure.svg)",
         "",
     ]
-    quick = "--quick" in command
-    if quick:
+    if "--quick" in command:
         lines += ["Few rounds and nothing tuned: these numbers say that it runs, no more.", ""]
-    for each in done:
-        lines += [f"## {each.block.title}", ""]
-        if each.block.differs:
-            lines += [f"Not as in the paper: {each.block.differs}.", ""]
-        lines += _sheet(table, each, quick)
-    return "\n".join(lines)
+    return "\n".join([*lines, *(sheet.text for sheet in sheets)])
 
 
-def _sheet(table: PaperTable, each: Done, quick: bool) -> list[str]:
+def _cells(table: PaperTable, each: Done, rows: Sequence[Row], quick: bool) -> list[str]:
     """A block's table in Markdown."""
-    rows = list(rows_of(table, [each]))
     several = any(run.line.column for run in each.lines)
     columns = ["method", *([table.axis or "case"] if several else [])]
     cells = [[run.line.label, *([run.line.column] if several else [])] for run in each.lines]
@@ -220,45 +193,37 @@ def _orders(table: PaperTable, rows: Sequence[Row]) -> list[str]:
     return found
 
 
-def table_csv(rows: Sequence[Row]) -> str:
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(HEAD)
-    for r in rows:
-        for seed, value in enumerate(r.ours):
-            ours = f"{value:.6g}" if not math.isnan(value) else (r.collapsed or "")
-            writer.writerow((r.block, r.method, r.column, r.measure, seed, r.paper, ours))
-    return out.getvalue()
-
-
-def read_csv(text: str) -> list[Row]:
-    """The inverse of `table_csv`."""
-    found: dict[tuple[str, ...], Row] = {}
-    for given in csv.DictReader(io.StringIO(text)):
-        block, method, column, measure, _, paper, ours = (given[name] for name in HEAD)
-        key = (block, method, column, measure)
-        row = found.setdefault(key, Row(*key, paper, []))
-        try:
-            row.ours.append(float(ours))
-        except ValueError:
-            row.ours.append(float("nan"))
-            found[key] = row._replace(collapsed=ours or None)
-    return list(found.values())
-
-
-def write(table: PaperTable, done: Sequence[Done], out: Path, command: str) -> Path:
-    """Experiment files, result.md, result.csv and figure.svg of a table."""
+def write(table: PaperTable, done: Sequence[Done], out: Path, asked: Sequence[str] = ()) -> Path:
+    """Experiment files, result.md, result.csv, figure.svg and, where the figure has curves,
+    curves.csv of a table. Blocks of an earlier command stay. `asked`: options to name beside the
+    blocks.
+    """
     folder = out / table.paper / table.folder
     make_folder(folder, force=True)
+    which = [f"--protocol {table.protocol}"] if table.protocol != "honest" else []
     for each in done:
-        which = f" --protocol {table.protocol}" if table.protocol != "honest" else ""
-        heads = [f"coterie reproduce {table.key} --block {each.block.name}{which}"]
+        heads = [" ".join([f"coterie reproduce {table.key} --block {each.block.name}", *which])]
         heads += variations(each)
         text = "".join(f"# {told}\n" for told in heads) + each.plan.experiment.to_toml()
         write_text(folder / f"{each.block.name}.toml", text)
-    write_text(folder / "result.md", markdown(table, done, command))
-    write_text(folder / "result.csv", table_csv(list(rows_of(table, done))))
-    write_text(folder / "figure.svg", figure(table, done) + "\n")
+    quick = "--quick" in asked
+    fresh = [sheet_of(table, each, quick=quick) for each in done]
+    names = [sheet.block.name for sheet in fresh]
+    places = [block.name for block in table.blocks]
+    sheets = sorted(
+        [*fresh, *kept(table, folder, names, quick)],
+        key=lambda sheet: places.index(sheet.block.name),
+    )
+    there = [sheet.block.name for sheet in sheets]
+    whole = all(block.name in there for block in table.blocks if not block.long)
+    blocks = [] if whole else [f"--block {name}" for name in there]
+    command = " ".join([f"coterie reproduce {table.key}", *blocks, *which, *asked])
+    points = [point for sheet in sheets for point in sheet.points]
+    if points:
+        write_text(folder / CURVES, curves_csv(points))
+    write_text(folder / "figure.svg", figure(table, sheets) + "\n")
+    write_text(folder / TEXT, markdown(table, sheets, command))
+    write_text(folder / CELLS, table_csv([row for sheet in sheets for row in sheet.rows]))
     return folder
 
 

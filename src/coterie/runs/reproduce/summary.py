@@ -15,7 +15,8 @@ import numpy as np
 
 from coterie.core.files import write_text
 from coterie.runs.reproduce.base import ACCURACY, AT_BUDGET, PaperTable, Printed, all_tables
-from coterie.runs.reproduce.result import Row, read_csv, spread
+from coterie.runs.reproduce.result import spread
+from coterie.runs.reproduce.rows import Row, read_csv
 
 BEGIN = "<!-- reproduce: begin; written by `coterie reproduce summary`, not by hand -->"
 END = "<!-- reproduce: end -->"

@@ -1,0 +1,78 @@
+"""Cells of a table: what came out beside what a paper printed, and the file that has them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from coterie.runs.reproduce.base import PERCENT, TO_TARGET, Printed
+
+HEAD = ("block", "method", "column", "measure", "seed", "paper", "ours")
+
+
+class Row(NamedTuple):
+    """A cell: a measure of a line at all seeds; NaN where there is none."""
+
+    block: str
+    method: str
+    column: str
+    measure: str
+    paper: str
+    ours: list[float]
+    collapsed: str | None = None
+
+    @property
+    def there(self) -> list[float]:
+        return [v for v in self.ours if not math.isnan(v)]
+
+    @property
+    def verdict(self) -> str:
+        """Whether ours is within two deviations of the paper's, both added, and the paper's known
+        to its last digit; nothing where the paper has no number.
+        """
+        printed = Printed.read(self.paper)
+        if printed is None or not self.ours:
+            return ""
+        if math.isnan(printed.mean):
+            return "none, as in the paper" if not self.there else "outside, the paper has none"
+        if not self.there:
+            return f"outside, {self.collapsed or 'never'}"
+        away = float(np.mean(self.there)) - printed.mean
+        ours = float(np.std(self.there, ddof=1)) if len(self.there) > 1 else 0.0
+        room = 2 * math.hypot(ours, printed.spread or 0.0) + printed.half
+        if abs(away) <= room:
+            return "within 2 std"
+        if self.measure == TO_TARGET:
+            return f"outside, {np.mean(self.there) / printed.mean:.2g} times"
+        return f"outside, {away:+.2f}" if self.measure in PERCENT else f"outside, {away:+.2g}"
+
+
+def table_csv(rows: Sequence[Row]) -> str:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(HEAD)
+    for r in rows:
+        for seed, value in enumerate(r.ours):
+            ours = f"{value:.6g}" if not math.isnan(value) else (r.collapsed or "")
+            writer.writerow((r.block, r.method, r.column, r.measure, seed, r.paper, ours))
+    return out.getvalue()
+
+
+def read_csv(text: str) -> list[Row]:
+    """The inverse of `table_csv`."""
+    found: dict[tuple[str, ...], Row] = {}
+    for given in csv.DictReader(io.StringIO(text)):
+        block, method, column, measure, _, paper, ours = (given[name] for name in HEAD)
+        key = (block, method, column, measure)
+        row = found.setdefault(key, Row(*key, paper, []))
+        try:
+            row.ours.append(float(ours))
+        except ValueError:
+            row.ours.append(float("nan"))
+            found[key] = row._replace(collapsed=ours or None)
+    return list(found.values())
