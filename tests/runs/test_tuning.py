@@ -52,6 +52,15 @@ def test_every_method_has_a_search_space_within_what_is_allowed() -> None:
             check_search(name, d, d.search)  # type: ignore[arg-type]
 
 
+def test_no_method_has_more_trials_than_are_allowed() -> None:
+    """Also where its steps, or minutes, would pay for more."""
+    given: dict[str, Any] = {"training": TRAINING, "width": 2, "trials": 3, "prune": False}
+    for budget in ({"steps": 20 * STEPS}, {"minutes": 5.0}):
+        (tuned,) = tune_methods(federation(), [Local(local_steps=2)], **given, **budget)
+        assert [t.state for t in tuned.trials] == ["complete"] * 3
+        assert tuned.steps == 3 * STEPS
+
+
 def test_every_method_gets_the_same_gradient_steps(found: list[Any]) -> None:
     assert [t.label for t in found] == ["local", "pfedme"]
     assert [t.steps for t in found] == [6 * STEPS] * 2

@@ -24,6 +24,10 @@ QUICK = 40
 """With --quick a run has so many times fewer rounds, and 3 at least."""
 TRIALS = 6
 """Runs, shortened by TUNED, for which a method's budget of tuning is enough."""
+MOST = 24
+"""Trials that a method has at the most. The budget is of gradient steps, and where a tenth of the
+clients take part in a round it would pay for a hundred trials of a method that trains only those.
+"""
 TUNED = 5
 """Runs while tuning have so many times fewer rounds, unless a block says otherwise."""
 FOLDS = 2
@@ -189,6 +193,7 @@ class Block:
         made = {**config, "name": "reproduce", "training": training, "methods": methods}
         if self.trials is not None:
             tune["steps"] = _budget(json.dumps({**made, "tune": tune}), self.trials)
+            tune["trials"] = MOST
         return Experiment.from_config({**made, "tune": tune})
 
     @property

@@ -30,6 +30,12 @@ class TuneOptions(Options):
         above=0,
         static=True,
     )
+    trials: int | None = option(
+        None,
+        "the most trials of a method, also where its steps or minutes would pay for more; those"
+        " that were dropped count",
+        low=1,
+    )
     sampler: str = option("tpe", "how values are chosen", choices=SAMPLERS)
     folds: int | None = option(
         None,

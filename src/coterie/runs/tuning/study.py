@@ -40,6 +40,8 @@ class TuningSettings:
     """Of the sampler."""
     decay: bool = False
     """Step sizes go to 0 over a run, along a cosine."""
+    trials: int | None = None
+    """The most that are made; None: as many as the budget pays for."""
 
 
 @dataclasses.dataclass
@@ -384,12 +386,18 @@ def _note(study: Study, problem: TuningProblem) -> str:
 
 
 def _affordable(study: Study, problem: TuningProblem) -> int:
-    """How many more trials the budget of gradient steps pays for, if all run to their end."""
+    """How many more trials there may be, as the budget of gradient steps pays for, if all run to
+    their end.
+    """
     settings = study.settings
+    most = settings.width
+    if settings.trials is not None:
+        most = settings.trials - len(study.done)
     if settings.steps is None:
-        return settings.width
+        return most
     left = settings.steps - study.steps
     whole = [t.steps for t in study.trials() if t.state == "complete"]
     cost = float(np.mean(whole)) if whole else predicted_steps(study.contender.method, problem)
     affordable = int(left / max(cost, 1e-9) + 1e-6)
-    return max(affordable, 0 if study.done else 1)
+    paid = max(affordable, 0 if study.done else 1)
+    return paid if settings.trials is None else min(paid, most)

@@ -105,7 +105,8 @@ class TuningRequest(NamedTuple):
             share = math.inf if options.minutes is None else 60 * options.minutes
             prune = not grid and share / len(self.contenders) >= BRIEF
         return TuningSettings(
-            budget, options.sampler, options.width, prune, problem.seeds[0], options.decay
+            *(budget, options.sampler, options.width, prune, problem.seeds[0], options.decay),
+            trials=options.trials,
         )
 
     def study(self, place: int, settings: TuningSettings, storage: Any = None) -> Study:
@@ -211,10 +212,10 @@ def tune_methods(
     `problem` is an experiment, or a federation with `model`, `graph` and `training` (the options of
     a run). Test rows are taken away before anything else is done. Further arguments are those of
     the section [tune]: `minutes` for all methods together, or `steps` (gradient steps per client)
-    for each; `folds`, `sampler`, `width`, `prune`, `whole`, `decay`, `preset`. `search` has search
-    spaces by method and option. `seeds` are those of the trials' runs; reports should use others.
-    `jobs` methods are tuned at a time, in threads. When `stop` answers true, a method ends after
-    the batch that is under way.
+    for each; `trials`, `folds`, `sampler`, `width`, `prune`, `whole`, `decay`, `preset`. `search`
+    has search spaces by method and option. `seeds` are those of the trials' runs; reports should
+    use others. `jobs` methods are tuned at a time, in threads. When `stop` answers true, a method
+    ends after the batch that is under way.
     """
     asked = _asked(problem, contenders, model, graph, training)
     spaces = {**asked.tuning.search, **read_search(dict(search or {}))}
