@@ -369,6 +369,10 @@ def test_what_is_wrong_is_said_in_a_sentence(cli: Cli, tmp_path: Path) -> None:
     code, _, said = cli("reproduce", "all", "--protocol", "kind")
     assert code == 2
     assert "both, honest, paper" in said
+    committed = Path(__file__).parents[2] / "experiments"
+    code, out, _ = cli("reproduce", "lp-proj/table-10", "--missing", "-o", str(committed))
+    assert code == 0
+    assert "every block has a result" in out
     code, out, _ = cli("reproduce", "list")
     assert code == 0
     assert "lp-proj/table-4" in out

@@ -46,6 +46,9 @@ def reproduce(
     long: Annotated[
         bool, typer.Option("--long", help="`all`: also what takes hours (`list` marks it).")
     ] = False,
+    only_missing: Annotated[
+        bool, typer.Option("--missing", help="Leave out blocks that have a result in OUT.")
+    ] = False,
     jobs: Jobs = 1,
     cluster: Cluster = None,
     cluster_keys: ClusterKeys = None,
@@ -77,7 +80,7 @@ def reproduce(
     from coterie.runs.reproduce.base import PROTOCOLS, all_tables, table_of
     from coterie.runs.reproduce.carry_out import Wish, carry_out
     from coterie.runs.reproduce.cost import note_costs
-    from coterie.runs.reproduce.result import write
+    from coterie.runs.reproduce.result import missing, write
     from coterie.runs.reproduce.summary import write_summary
     from coterie.runs.reproduce.tuned import FOLDER
 
@@ -101,6 +104,11 @@ def reproduce(
     else:
         wanted = ("honest", "paper") if protocol == "both" else (protocol,)
         tables = [table_of(name, each) for each in wanted]
+    if only_missing and not quick:
+        tables = [found for table in tables if (found := missing(table, folder)).blocks]
+        if not tables:
+            out.print(f"{name}: every block has a result in {folder}", highlight=False)
+            return
     asked = [*([f"--seeds {seeds}"] if seeds else []), *(["--quick"] if quick else [])]
     place = folder / "quick" if quick else folder
     results = []

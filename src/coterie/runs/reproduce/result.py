@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Iterator, Sequence
@@ -22,6 +23,7 @@ from coterie.runs.reproduce.base import (
 from coterie.runs.reproduce.carry_out import Done
 from coterie.runs.reproduce.draw import figure
 from coterie.runs.reproduce.measures import TOLD, Ran, measured
+from coterie.runs.reproduce.plan import study_of
 from coterie.runs.reproduce.rows import Row, table_csv
 from coterie.runs.reproduce.sheet import (
     CELLS,
@@ -33,6 +35,7 @@ from coterie.runs.reproduce.sheet import (
     heading,
     kept,
 )
+from coterie.runs.reproduce.tuned import FOLDER
 
 LAST = "accuracy, last round"
 ALONE = "Local, same gradients"
@@ -193,6 +196,13 @@ def _orders(table: PaperTable, rows: Sequence[Row]) -> list[str]:
     return found
 
 
+def missing(table: PaperTable, out: Path) -> PaperTable:
+    """A table without the blocks that have a result."""
+    there = [sheet.block.name for sheet in kept(table, out / table.paper / table.folder, (), False)]
+    blocks = tuple(block for block in table.blocks if block.name not in there)
+    return dataclasses.replace(table, blocks=blocks)
+
+
 def write(table: PaperTable, done: Sequence[Done], out: Path, asked: Sequence[str] = ()) -> Path:
     """Experiment files, result.md, result.csv, figure.svg and, where the figure has curves,
     curves.csv of a table. Blocks of an earlier command stay. `asked`: options to name beside the
@@ -201,12 +211,14 @@ def write(table: PaperTable, done: Sequence[Done], out: Path, asked: Sequence[st
     folder = out / table.paper / table.folder
     make_folder(folder, force=True)
     which = [f"--protocol {table.protocol}"] if table.protocol != "honest" else []
+    quick = "--quick" in asked
     for each in done:
         heads = [" ".join([f"coterie reproduce {table.key} --block {each.block.name}", *which])]
         heads += variations(each)
+        if not quick and (study := study_of(each.block, Path())) is not None:
+            heads.append(f"tuned: {FOLDER}/{study.folder.name}.json")
         text = "".join(f"# {told}\n" for told in heads) + each.plan.experiment.to_toml()
         write_text(folder / f"{each.block.name}.toml", text)
-    quick = "--quick" in asked
     fresh = [sheet_of(table, each, quick=quick) for each in done]
     names = [sheet.block.name for sheet in fresh]
     places = [block.name for block in table.blocks]
