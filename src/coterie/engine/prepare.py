@@ -88,7 +88,8 @@ def spec_of(
         found = side_by_side(trainers, model.parameters() * width, shared * width, inside)
         return min(found, trainers, max(1, -(-trainers // 8)) if uneven else trainers)
 
-    others = at_once(n - cohort) if later else 0
+    # Of each device's share, so that no smaller group is left over: it would be compiled, too.
+    others = at_once(-(-(n - cohort) // (1 if mesh is None else mesh.size))) if later else 0
     return Spec(learner, n, cohort, at_once(trainers), uneven, mesh, others)
 
 
