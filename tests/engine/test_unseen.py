@@ -23,7 +23,7 @@ from coterie.engine import unseen
 from coterie.engine.many import Many, simulate_many
 from coterie.engine.setting import State
 from coterie.runs.checkpoint import Checkpoints
-from tests.support.conformance_cases import assert_alike
+from tests.support.conformance_cases import assert_alike, small
 
 PLAIN: dict[str, Any] = {"rounds": 6, "batch_size": 4, "cohort": 2, "seed": 3}
 METHOD = PFedMe(lr=0.1, lam=1.5, local_rounds=2, inner_steps=3)
@@ -81,7 +81,7 @@ def test_who_says_that_clients_forget(name: str) -> None:
 def test_what_clients_kept_matters_to_those_that_do_not_forget(
     name: str, forgets: bool, ragged: Federation
 ) -> None:
-    method = coterie.get_method(name, {"local_rounds": 1, "inner_steps": 2, "trains": "all"})
+    method = small(name, trains="all")
     whole, other = (run_to(simulator(ragged, method), 2) for _ in range(2))
     everyone = np.arange(5)
     nothing = jax.tree.map(lambda leaf: 0 * leaf, other.store.gather(everyone))
