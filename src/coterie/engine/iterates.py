@@ -7,6 +7,7 @@ same first model in one program, and nothing is scored or billed.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -96,7 +97,7 @@ def follow(
     with simulator.precision():
         state = State(simulator.hub_state, simulator.store.rows)
         iterates, averages = _compiled(
-            simulator.spec,
+            dataclasses.replace(simulator.spec, unseen=0),  # all are looked at in every round
             look,
             simulator.setting,
             state,

@@ -108,6 +108,8 @@ class Many:
                 " kind or in whole-number or named options."
             )
         self.t, self.alike = 0, alike
+        self.worked = 0
+        """The last round in which there was work."""
         self.failed: dict[int, Diverged] = {}
         self.members = list(range(len(self.sims)))
         """The runs that go on."""
@@ -190,12 +192,13 @@ class Many:
                     spec=self.spec,
                     stack=self.stack,
                     setting=self.setting,
-                    state=self.state,
+                    state=self.state._replace(before=None),
                     t0=self.t,
                     count=step,
                 )
                 logs = jax.tree.map(np.asarray, logs)
             self.t += step
+            self.worked = self.t - 1
             for m in self.members:
                 place = self.slots.index(m)
                 log = jax.tree.map(lambda leaf: leaf[place], logs)  # noqa: B023
@@ -212,11 +215,21 @@ class Many:
                 place = self.slots.index(m)
                 one = jax.tree.map(lambda leaf: leaf[place], self.state)  # noqa: B023
                 self.sims[m].hub_state, _store(self.sims[m]).rows = one.hub, one.rows
+                self.sims[m].unseen.put_off(one.before, self.worked)
 
     def evaluate(self) -> dict[int, Snapshot]:
-        """An evaluation of every run that is left."""
+        """An evaluation of every run that is left; one in which somebody is found to have diverged
+        is left no more.
+        """
         self.give_states()
-        return {m: self.sims[m].evaluate() for m in self.members}
+        found = {}
+        for m in self.members:
+            try:
+                found[m] = self.sims[m].evaluate()
+            except Diverged as error:
+                self.failed[m] = error
+        self.members = list(found)
+        return found
 
 
 def simulate_many(
@@ -296,9 +309,9 @@ def _run(many: Many, keep_collapsed: bool) -> tuple[list[list[Snapshot]], list[K
     look()
     while many.t < options.rounds and many.members:
         many.advance(options.eval_every - many.t % options.eval_every)
+        look()
         if many.failed and not keep_collapsed:
             raise next(iter(many.failed.values()))
-        look()
         many.keep([m for m in many.members if not keepers[m].stopped])
     for m, (keeper, simulator) in enumerate(zip(keepers, many.sims, strict=True)):
         if m not in many.failed:
@@ -311,7 +324,7 @@ def _grouped(lead: Simulator, width: int) -> Spec:
     spec, options = lead.spec, lead.training
     if options.clients_at_once is not None or width == 1:
         return spec
-    trainers = spec.clients if lead.method.trains_all else spec.cohort
+    trainers = spec.cohort if spec.unseen else lead.method.takers(spec.cohort, spec.clients)
     number = jnp.dtype(options.precision).itemsize
     shared = sum(np.size(leaf) for leaf in jax.tree.leaves(lead.method)) * number
     fitting = side_by_side(trainers, width * lead.model.parameters() * number, shared)
@@ -337,8 +350,8 @@ def _stacked(
 
 
 def _store(simulator: Simulator) -> DeviceStore:
-    assert isinstance(simulator.store, DeviceStore)
-    return simulator.store
+    assert isinstance(simulator.kept, DeviceStore)
+    return simulator.kept
 
 
 def _same(a: Any, b: Any) -> bool:

@@ -56,9 +56,18 @@ def spread_over(
 
 
 def spec_of(
-    method: Method, model: Model, fed: Federation, options: Training, cohort: int, *, mesh: Any
+    method: Method,
+    model: Model,
+    fed: Federation,
+    options: Training,
+    cohort: int,
+    *,
+    mesh: Any,
+    later: bool = False,
 ) -> Spec:
-    """All that is static; `method` is bound."""
+    """All that is static; `method` is bound. `later`: whether unsampled clients work only when
+    somebody looks at them.
+    """
     n, pooled = fed.clients, exchange_of(method).pooled
     if options.sampling == "full":
         batch = len(fed.train) if pooled else fed.shape.largest
@@ -66,17 +75,22 @@ def spec_of(
         together = method.batches(cohort) if isinstance(method, PooledMethod) else 1
         batch = options.batch_size * together
     learner = learner_of(model, fed.shape, batch, options.sampling)
-    trainers = method.takers(cohort, n)
+    trainers = cohort if later else method.takers(cohort, n)
     steps = -(-fed.train.sizes // batch)
     uneven = bool(method.work().epochs is not None and steps.max() > 1.5 * steps.mean())
-    at_once = options.clients_at_once
-    if at_once is None:
+
+    def at_once(trainers: int) -> int:
+        if options.clients_at_once is not None:
+            return min(options.clients_at_once, trainers)
         width = jnp.dtype(options.precision).itemsize
         shared = sum(np.size(leaf) for leaf in jax.tree.leaves(method))
         inside = between(model, fed.input_shape, batch)
-        at_once = side_by_side(trainers, model.parameters() * width, shared * width, inside)
-        at_once = min(at_once, max(1, -(-trainers // 8))) if uneven else at_once
-    return Spec(learner, n, cohort, min(at_once, trainers), sort_by_work=uneven, mesh=mesh)
+        found = side_by_side(trainers, model.parameters() * width, shared * width, inside)
+        return min(found, trainers, max(1, -(-trainers // 8)) if uneven else trainers)
+
+    # Of each device's share, so that no smaller group is left over: it would be compiled, too.
+    others = at_once(-(-(n - cohort) // (1 if mesh is None else mesh.size))) if later else 0
+    return Spec(learner, n, cohort, at_once(trainers), uneven, mesh, others)
 
 
 Rows = Literal["device", "host", "apart", "scattered", "supplied"]

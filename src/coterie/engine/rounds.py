@@ -19,7 +19,7 @@ from coterie.core.typing import Array, PyTree, Scalar
 from coterie.core.vector import all_finite
 from coterie.engine.common import Common
 from coterie.engine.exchange import exchange_of
-from coterie.engine.exchange.base import honest
+from coterie.engine.exchange.base import Turn, honest
 from coterie.engine.mesh import each_client, everywhere, spread
 from coterie.engine.scattered import gathered
 from coterie.engine.setting import ClientState, Log, Round, Setting, Spec, State, Who
@@ -32,13 +32,7 @@ def one_round(spec: Spec, setting: Setting, state: State, who: Who, t: Scalar) -
     now = Round(spec, setting.poisoned(t), t)
     exchange = exchange_of(setting.method)
     common = Common.of(now, state.hub)
-
-    def turn(common: Common, client: Scalar, row: ClientState, sending: Any = True) -> PyTree:
-        heard = common.heard(spec, client, row)
-        turn = exchange.turn(common.round(spec), client, row, heard, sending)
-        return turn._replace(sent=None, dropped=None)
-
-    turns = clients(now, turn, common, who, state.rows)
+    turns = clients(now, partial(one_turn, spec), common, who, state.rows)
     turns = turns._replace(finite=honest(now, turns.finite, who.ids))
     closed = exchange.close(now, state, common.broadcast, turns, who)
     log = Log(
@@ -53,6 +47,16 @@ def one_round(spec: Spec, setting: Setting, state: State, who: Who, t: Scalar) -
     )
     mesh = spec.mesh
     return State(everywhere(mesh, closed.hub), spread(mesh, closed.rows)), everywhere(mesh, log)
+
+
+def one_turn(
+    spec: Spec, common: Common, client: Scalar, row: ClientState, sending: Any = True
+) -> Turn:
+    """One client's turn, without what only a deployed client looks at."""
+    exchange = exchange_of(common.setting.method)
+    heard = common.heard(spec, client, row)
+    turn = exchange.turn(common.round(spec), client, row, heard, sending)
+    return turn._replace(sent=None, dropped=None)
 
 
 def clients(
@@ -109,6 +113,9 @@ def stale_neighbours(spec: Spec, method: Method) -> bool:
 def device_round(spec: Spec, setting: Setting, state: State, t: Scalar) -> tuple[State, Log]:
     """A round on the states of all N clients, kept on the device: take the rows that train, and put
     them back.
+
+    Where the unsampled clients' work is put off (`spec.unseen`), those that train are the sampled
+    ones, and the log is still everybody's.
     """
     if exchange_of(setting.method).pooled:
         learner = State(state.hub, ClientState(()))
@@ -118,7 +125,7 @@ def device_round(spec: Spec, setting: Setting, state: State, t: Scalar) -> tuple
     everyone = jnp.arange(spec.clients)
     if spec.cohort == spec.clients:
         return one_round(spec, setting, state, Who(everyone), t)
-    if setting.method.trains_all:
+    if setting.method.trains_all and not spec.unseen:
         return one_round(spec, setting, state, Who(everyone, members), t)
     setting = setting._replace(data=gathered(spec.mesh, setting.data, members))
     taken = jax.tree.map(lambda r: r[members], state.rows)
@@ -126,9 +133,36 @@ def device_round(spec: Spec, setting: Setting, state: State, t: Scalar) -> tuple
     who = Who(members, pool=everyone if stale else None)
     there = State(state.hub, taken, state.rows if stale else None)
     after, log = one_round(spec, setting, there, who, t)
-    new = everywhere(spec.mesh, after.rows)
-    rows = jax.tree.map(lambda r, v: r.at[members].set(v), state.rows, new)
-    return State(after.hub, spread(spec.mesh, rows)), log
+    rows = put_back(spec, state.rows, members, after.rows)
+    if not spec.unseen:
+        return State(after.hub, rows), log
+    return State(after.hub, rows, before=state.hub), of_everybody(spec, log)
+
+
+def put_back(spec: Spec, rows: ClientState, ids: Array, new: ClientState) -> ClientState:
+    """Everybody's states, with those of some clients in their places."""
+    new = everywhere(spec.mesh, new)
+    rows = jax.tree.map(lambda r, v: r.at[ids].set(v), rows, new)
+    back: ClientState = spread(spec.mesh, rows)
+    return back
+
+
+def of_everybody(spec: Spec, log: Log) -> Log:
+    """The log of a round that all clients train in, from that of the sampled ones: the others
+    receive the same and take as many gradients, and send nothing. They count as finite: whether
+    they are is seen when somebody looks.
+    """
+    among = lambda others, found: jnp.full(spec.clients, others, found.dtype).at[log.ids].set(found)
+    return Log(
+        jnp.arange(spec.clients, dtype=log.ids.dtype),
+        among(log.gradients[0], log.gradients),
+        among(True, log.finite),
+        among(True, log.finite_after),
+        among(0, log.up),
+        among(log.down[0], log.down),
+        log.hub_finite,
+        among(False, log.unsent),
+    )
 
 
 def rounds_block(
@@ -138,6 +172,8 @@ def rounds_block(
     of rounds shares it.
     """
     step = partial(device_round, spec, setting)
+    if spec.unseen:
+        state = state._replace(before=state.hub)
     shape = jax.eval_shape(lambda: step(state, t0)[1])
     logs = jax.tree.map(lambda s: jnp.zeros((length, *s.shape), s.dtype), shape)
     if setting.threat is not None and isinstance(setting.method, StarMethod):

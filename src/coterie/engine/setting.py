@@ -36,6 +36,10 @@ class Spec:
     sort_by_work: bool = False
     mesh: Mesh | None = None
     """The devices that clients are spread over; None: one."""
+    unseen: int = 0
+    """Where the work of clients that were not sampled is put off until somebody looks at them
+    (`engine/unseen.py`): how many of them do it side by side. 0: nothing is put off.
+    """
 
     @property
     def devices(self) -> int:
@@ -154,6 +158,8 @@ class State(NamedTuple):
     rows: ClientState
     others: ClientState | None = None
     """Graph: the states of the clients `Who.pool`, whose last messages count."""
+    before: HubState | None = None
+    """The hub before the last round, where some have still to do their work of that round."""
 
 
 class Who(NamedTuple):

@@ -50,12 +50,13 @@ from coterie.engine.kinship import Kinship
 from coterie.engine.mesh import put, put_constants
 from coterie.engine.pace import pace_of, paced, ready
 from coterie.engine.roll import Absent, Roll
-from coterie.engine.rounds import blown_up, compiled_block, compiled_round
+from coterie.engine.rounds import blown_up, compiled_block, compiled_round, of_everybody
 from coterie.engine.setting import ClientState, Log, Round, Setting, State, Who
 from coterie.engine.snapshot import Saved, Snapshot, restore, saved
-from coterie.engine.store import DeviceStore, make_store
+from coterie.engine.store import DeviceStore, Store, make_store
 from coterie.engine.taking_part import Cohorts, next_ids, once, who_of
 from coterie.engine.training import Training
+from coterie.engine.unseen import Unseen, puts_off
 from coterie.methods.base import Condition, Method, PooledMethod
 from coterie.methods.conditions import step_conditions
 from coterie.methods.graph import GraphMethod
@@ -149,7 +150,8 @@ class Simulator:
         method = asked.bind(self.template, role_key(self.seed, Role.PROJECTION), fed.shape)
         mesh = self.there.mesh
         method = put_constants(mesh, paced(prepare.tied(method, self.graph, dtype), self.pace))
-        self.spec = prepare.spec_of(method, self.model, fed, options, cohort, mesh=mesh)
+        off = puts_off(method, cohort, fed.clients, self.there.rows, self.absent)
+        self.spec = prepare.spec_of(method, self.model, fed, options, cohort, mesh=mesh, later=off)
         self.malicious = prepare.malicious(self.attack, fed, self.seed)
         l2 = jnp.asarray(self.model.l2, dtype)
         data = prepare.data_of(self.there.train, l2, options.batch_schedule, pooled=self.pooled)
@@ -163,7 +165,8 @@ class Simulator:
         self.hub_state = put(mesh, self.exchange.open_hub(now, self.template))
         row = self.exchange.open_client(now, self.hub_state, self.template)
         path = None if folder is None else folder / "store.scratch"
-        self.store = make_store(options.store, fed.clients, row, path, mesh)
+        self.kept = make_store(options.store, fed.clients, row, path, mesh)
+        self.unseen = Unseen()
         self.setting = self.supply.begin(self.setting)
         self.ledger = Ledger(fed.clients)
         self.unsent = 0
@@ -193,6 +196,12 @@ class Simulator:
         """What the method keeps at its hub."""
         return self.hub_state.method_state
 
+    @property
+    def store(self) -> Store:
+        """The clients' states, for whoever looks at them."""
+        self.unseen.catch_up(self)
+        return self.kept
+
     def conditions(self) -> list[Condition]:
         """The step-size conditions of the method on this problem."""
         norm = self.graph.laplacian_norm if self.graph is not None else 0.0
@@ -218,7 +227,7 @@ class Simulator:
                 self.t += idle
                 return idle
             gone = self._gone()
-            if not self.store.blocks or gone is not None or self.supply.edges is not None:
+            if not self.kept.blocks or gone is not None or self.supply.edges is not None:
                 self._account(self._round(gone), 1)
                 return 1
             if self.absent is not None:
@@ -244,13 +253,14 @@ class Simulator:
         return int(found[0]) if len(found) else None
 
     def _block(self, count: int) -> Log:
-        assert isinstance(self.store, DeviceStore)
+        assert isinstance(self.kept, DeviceStore)
         length = min(BLOCK, self.training.rounds)
-        state = State(self.hub_state, self.store.rows)
+        state = State(self.hub_state, self.kept.rows)
         state, logs = compiled_block(
             spec=self.spec, length=length, setting=self.setting, state=state, t0=self.t, count=count
         )
-        self.hub_state, self.store.rows = state.hub, state.rows
+        self.hub_state, self.kept.rows = state.hub, state.rows
+        self.unseen.put_off(state.before, self.t + count - 1)
         return jax.tree.map(np.asarray, logs)
 
     def _gone(self) -> NDArray[np.bool_] | None:
@@ -266,14 +276,14 @@ class Simulator:
             who, rows, setting = Who(np.zeros(1, np.int32)), ClientState(()), self.setting
         else:
             who = who_of(self, gone)
-            rows = self.store.gather(who.ids)
+            rows = self.kept.gather(who.ids)
             setting = self.supply.setting(self.setting, who.ids, self.t)
-        others = None if who.pool is None else self.store.gather(who.pool)
+        others = None if who.pool is None else self.kept.gather(who.pool)
         before = State(self.hub_state, rows, others)
         state, log = compiled_round(self.spec, setting, before, who, self.t)
         if (ids := next_ids(self)) is not None:  # while this round is computed
             self.supply.prefetch(ids)
-            self.store.prefetch(ids)
+            self.kept.prefetch(ids)
         unsent = np.asarray(log.unsent)
         if unsent.any() and isinstance(self.method, StarMethod):
             sent = ~unsent if who.senders is None else ~unsent[who.senders]
@@ -281,10 +291,13 @@ class Simulator:
             state, log = compiled_round(self.spec, setting, before, who, self.t)
             log = log._replace(unsent=unsent)
         self.hub_state = state.hub
+        if self.spec.unseen:
+            self.unseen.put_off(before.hub, self.t)
         del before, rows, others  # states may be large
         if not self.pooled:
             trained, rows, log = once(who, state.rows, log)
-            self.store.scatter(trained, rows)
+            self.kept.scatter(trained, rows)
+        log = of_everybody(self.spec, log) if self.spec.unseen else log
         return jax.tree.map(lambda leaf: np.asarray(leaf)[None], log)
 
     def _account(self, logs: Log, count: int) -> None:
@@ -332,7 +345,8 @@ class Simulator:
     # -- looking -----------------------------------------------------------------------------------
 
     def evaluate(self) -> Snapshot:
-        """All clients (or a fixed sample), all views, on validation and test."""
+        """All clients (or a fixed sample), all views, on validation and test. Raises Diverged."""
+        self.unseen.check(self)
         here, most = (self.now(), self.hub_state, self.store), self.training.eval_at_once
         seen = None if self.seen is None else np.flatnonzero(self.seen)
         how = Looked(most, self.metric, self.supply, seen)

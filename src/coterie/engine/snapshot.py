@@ -57,6 +57,7 @@ def saved(sim: Simulator, clients: NDArray[np.int64]) -> Saved:
 
 def restore(sim: Simulator, saved: Saved) -> None:
     """Go on from there; on a simulator that has not run yet."""
+    sim.unseen.put_off(None, 0)
     with sim.precision():
         if "heard" in saved.hub:
             sim.broadcasts.received = saved.hub["heard"]

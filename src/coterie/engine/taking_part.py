@@ -46,7 +46,8 @@ def who_of(sim: Simulator, gone: NDArray[np.bool_] | None) -> Who:
     if sim.supply.edges is not None:
         return Who(sim.supply.edges.ends(sim.t))
     n, members = sim.spec.clients, sim.cohort(sim.t)
-    trainers = np.arange(n) if sim.method.trains_all else members
+    everybody = sim.method.trains_all and not sim.spec.unseen
+    trainers = np.arange(n) if everybody else members
     if gone is not None:
         members, trainers = members[~gone[members]], trainers[~gone[trainers]]
     senders = None if len(members) == len(trainers) else np.searchsorted(trainers, members)
@@ -73,7 +74,8 @@ def next_ids(sim: Simulator) -> NDArray[Any] | None:
     everybody, or no round comes.
     """
     t = sim.t + 1
-    if t >= sim.training.rounds or sim.pooled or sim.method.trains_all:
+    everybody = sim.method.trains_all and not sim.spec.unseen
+    if t >= sim.training.rounds or sim.pooled or everybody:
         return None
     return sim.cohort(t) if sim.supply.edges is None else sim.supply.edges.ends(t)
 

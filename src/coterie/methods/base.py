@@ -256,6 +256,15 @@ class Method(Options):
         """
         return getattr(self, "trains", "sampled") == "all"
 
+    @property
+    def forgets(self) -> bool:
+        """True when every client trains in every round, starts from what it receives alone (all
+        receive the same), keeps nothing else, and takes a number of gradients that does not depend
+        on its data. A simulator then need not train a client that does not send, until somebody
+        looks at it.
+        """
+        return False
+
 
 class PooledMethod(Method):
     """One learner that sees the data of all clients in one place."""

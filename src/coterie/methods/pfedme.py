@@ -106,6 +106,11 @@ class PFedMe(InnerProblem, Averaging):
     def model_views(self) -> tuple[str, ...]:
         return ("personal", "global", "local") if self.keep_local else ("personal", "global")
 
+    @property
+    def forgets(self) -> bool:
+        fresh = self.inner_start == "received" and self.tolerance is None
+        return self.trains_all and fresh
+
     def hub_init(self, template: Vector) -> Any:
         return self.steered(template)
 

@@ -186,9 +186,9 @@ class TrialBatch:
         look()
         while many.t < many.training.rounds and many.members:
             self._advance(many)
+            look()
             for p, why in many.failed.items():
                 self._fail(going[p], str(why))
-            look()
             pay()
             self.check()
             many.keep([p for p in many.members if not keepers[p].stopped])
