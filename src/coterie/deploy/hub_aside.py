@@ -35,6 +35,9 @@ MEMORY = 256 << 20
 """Bytes of a round's messages up to which they stay in memory."""
 AT_ONCE = 64 << 20
 """Bytes of all messages together that are merged at a time."""
+UNDER_WAY = 128 << 20
+"""Bytes of answers that may be on their way to the hub at a time, where they do not stay in memory.
+"""
 
 
 class NoRoom(CoterieError):
@@ -62,6 +65,14 @@ def puts_aside(setup: Setup) -> bool:
     method, whole = setup.method, setup.plan.cohort * size(setup.message) > MEMORY
     moved = method.begins_from_received and not setup.down.passes  # see exchange.star.ahead
     return bool(setup.star and whole and by_coordinate(method) and not moved)
+
+
+def at_a_time(setup: Setup) -> int | None:
+    """How many clients may send their answers at a time; None: all of them."""
+    largest = setup.largest_up
+    if setup.plan.cohort * largest <= MEMORY:
+        return None
+    return max(1, UNDER_WAY // largest)
 
 
 def needs(setup: Setup) -> str | None:

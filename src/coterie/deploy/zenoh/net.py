@@ -29,6 +29,7 @@ from coterie.deploy.zenoh.address import Address
 from coterie.deploy.zenoh.leftovers import hang_up
 from coterie.deploy.zenoh.spokes import Spoke
 
+HOLD = b"hold"
 FLOOD = 16
 """Messages of a neighbour that wait to be looked at; more are not taken."""
 
@@ -81,6 +82,8 @@ class Asked:
     name: str
     payload: bytes
     answer: Callable[[bytes | None], None]
+    hold: bool = False
+    """Whether a large answer is to wait until it is asked for (turns.py)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -204,7 +207,9 @@ class Net:
         """
         self._publishers[name].put(payload, attachment=json.dumps(facts))
 
-    def ask(self, name: str, question: Any, payload: bytes, timeout: float) -> None:
+    def ask(
+        self, name: str, question: Any, payload: bytes, timeout: float, *, hold: bool = False
+    ) -> None:
         """The answer comes as an event, in any case."""
         got: list[bytes] = []
 
@@ -222,6 +227,7 @@ class Net:
             self.address.key(name, "ask", self.address.name),
             handler,
             payload=payload,
+            attachment=HOLD if hold else None,
             timeout=timeout,
             congestion_control=zenoh.CongestionControl.BLOCK,
             target=zenoh.QueryTarget.ALL,
@@ -258,6 +264,7 @@ class Net:
                 name,
                 b"" if query.payload is None else query.payload.to_bytes(),
                 self._answering(name, query),
+                query.attachment is not None and query.attachment.to_bytes() == HOLD,
             )
             try:
                 answered = self.at_once(asked)
