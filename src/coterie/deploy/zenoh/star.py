@@ -188,16 +188,14 @@ class Asking:
 
     def collect(self, patience: float, until: Callable[[], bool] = lambda: False) -> None:
         """Ask until all have answered, or enough have, or nothing came for so many seconds."""
-        news, late = time.monotonic(), 0
+        news, late, asking, event = time.monotonic(), 0, 0, None
         say_at = news + SOON
         while (missing := self.missing()) and not until():
             self.police()
             now = time.monotonic()
-            to_ask = [k for k in missing if self._may_ask(k, now)]
-            for k in to_ask[: self.turns.most]:  # large requests take time: look what has come
-                self.ask(k)
-            for k in self.turns.next(time.monotonic()):
-                self.send_for(k, SEND)
+            more = self.ask_some([k for k in missing if self._may_ask(k, now)], event is None)
+            if more and asking < 4 * len(self.names):  # patience begins when all are asked
+                news, asking = now, asking + 1
             self.show(self.hub, [self.names[k] for k in missing])
             if now >= say_at:
                 say_at = now + LATER
@@ -205,8 +203,7 @@ class Asking:
                     f"{self.hub.title}: waiting for {self._told(self._silent())} since"
                     f" {now - news:.0f} s."
                 )
-            wait = min(0.5, max(0.01, news + patience - now))
-            event = self.net.next(wait if len(to_ask) <= (self.turns.most or len(to_ask)) else 0.0)
+            event = self.net.next(0.0 if more else min(0.5, max(0.01, news + patience - now)))
             if now - news > patience:
                 late += 1
                 if event is None or late > 4 * len(self.names):  # what waited has been looked at
@@ -226,6 +223,17 @@ class Asking:
         self.ask_at[self.names.index(event.name)] = 0.0
         self.asking.pop(self.names.index(event.name), None)  # on a link that is no more
         self.turns.leave(self.names.index(event.name))
+
+    def ask_some(self, who: list[int], idle: bool) -> bool:
+        """Ask these; True when some are left: large requests take time, and are sent one by one,
+        while nothing comes.
+        """
+        some = who if self.turns.most is None else who[:1] if idle else []
+        for k in some:
+            self.ask(k)
+        for k in self.turns.next(time.monotonic()):
+            self.send_for(k, SEND)
+        return len(some) < len(who)
 
     def _may_ask(self, k: int, now: float) -> bool:
         return self.names[k] in self.alive and k not in self.asking and now >= self.ask_at[k]
