@@ -100,6 +100,7 @@ def test_large_answers_come_one_at_a_time_and_the_result_is_exact(
     room.run()
     assert room.hub.finished
     assert room.most == 1
+    assert "answers are large: at most 1 clients send theirs at a time." in room.said
     assert sum(sends for _, _, sends in room.asked) == 3 * len(NAMES)
     assert_exact(room, plan, fed, view)
     assert [client.rejected for client in room.hub.clients] == [0, 0, 0]

@@ -201,11 +201,12 @@ class Net:
 
     # -- what goes out -----------------------------------------------------------------------------
 
-    def send(self, name: str, facts: Mapping[str, Any], payload: bytes) -> None:
-        """Blocks while the link is full; a link that takes nothing for some seconds is closed by
-        Zenoh.
+    def send(self, name: str, facts: Mapping[str, Any] | bytes, payload: bytes) -> None:
+        """Facts that are no bytes go as JSON. Blocks while the link is full; a link that takes
+        nothing for some seconds is closed by Zenoh.
         """
-        self._publishers[name].put(payload, attachment=json.dumps(facts))
+        attachment = facts if isinstance(facts, bytes) else json.dumps(facts)
+        self._publishers[name].put(payload, attachment=attachment)
 
     def ask(
         self, name: str, question: Any, payload: bytes, timeout: float, *, hold: bool = False

@@ -76,6 +76,8 @@ class Asking:
             return
         if (hub.folder / FILE).is_file():
             self.say(f"going on from round {hub.t} of {hub.plan.exchanges}.")
+        if self.turns.most:
+            self.say(f"answers are large: at most {self.turns.most} clients send theirs at a time.")
         while not hub.done:
             self._round()
         self._farewell()
