@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import struct
 from typing import Any
 
@@ -114,3 +115,47 @@ def test_refusals_say_why_without_folders() -> None:
     with pytest.raises(Refusal, match="has done round 7 already") as told:
         compact.decoded(Reply, compact.refusal(Ahead(3, 7)))
     assert told.value.done == 7
+
+
+positions = st.fixed_dictionaries(
+    {
+        "wire": st.just(messages.WIRE),
+        "plan": st.just(PLAN[: messages.SHORT]),
+        "number": st.integers(0, 1 << 20),
+        "weight": st.floats(allow_nan=False, allow_infinity=False),
+        "round": st.integers(-1, 1 << 40),
+        "oldest": st.integers(-1, 1 << 40),
+        "counts": st.booleans(),
+        "entry": st.integers(-1, 1 << 40),
+    }
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(positions)
+def test_where_a_peer_is_arrives(position: dict[str, Any]) -> None:
+    """In few bytes; and so does what version 2 says of it, in JSON."""
+    told = compact.placed(position)
+    assert compact.place(told) == position
+    assert compact.place(json.dumps(position).encode()) == position
+
+
+def test_a_position_is_small() -> None:
+    position = {"wire": messages.WIRE, "plan": PLAN, "number": 3, "weight": 0.5, "round": 120}
+    position |= {"oldest": 118, "counts": True, "entry": -1}
+    assert len(json.dumps(position)) == 141
+    assert len(compact.placed(position)) == 20
+
+
+@settings(max_examples=300, deadline=None)
+@given(positions, st.data())
+def test_what_is_no_position_is_rejected(position: dict[str, Any], data: st.DataObject) -> None:
+    told = bytearray(compact.placed(position))
+    at = data.draw(st.integers(0, len(told) - 1))
+    told[at] ^= data.draw(st.integers(1, 255))
+    for spoilt in (bytes(told), bytes(told[:at]), bytes(told) + b"\x00"):
+        try:
+            found = compact.place(spoilt)
+        except Rejected:
+            continue
+        assert found != position

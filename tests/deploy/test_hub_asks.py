@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import queue
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,96 +12,19 @@ from coterie import Federation
 from coterie.cli.peer import peer
 from coterie.core.errors import InvalidInput
 from coterie.deploy import compact
-from coterie.deploy.client import Client
-from coterie.deploy.hub import Hub
 from coterie.deploy.keys import authority as keys
 from coterie.deploy.keys.hub import hub_identity
 from coterie.deploy.log import GaveUp
-from coterie.deploy.messages import Ahead, Forgot, refusal
-from coterie.deploy.plan import Plan, Rules
+from coterie.deploy.messages import Ahead, refusal
+from coterie.deploy.plan import Rules
 from coterie.deploy.site import save_own
 from coterie.deploy.zenoh import star
 from coterie.deploy.zenoh.gate import read_hub
 from coterie.deploy.zenoh.join import join
-from coterie.deploy.zenoh.net import Answered, Asked, Seen, packed
+from coterie.deploy.zenoh.net import packed
 from coterie.engine.simulate import Simulator, drive
+from tests.support.asking_room import AskingRoom
 from tests.support.hub_lab import NAMES, make_plan
-
-Spoil = Callable[[str, bytes], bytes | None]
-
-
-class Room:
-    """A network in this process: clients answer when they are asked; `spoil` stands between them
-    and the hub.
-    """
-
-    def __init__(
-        self,
-        folder: Path,
-        fed: Federation,
-        plan: Plan,
-        spoil: Spoil = lambda name, payload: payload,
-    ) -> None:
-        self.spoil, self.events = spoil, queue.SimpleQueue[Any]()
-        self.clients = {
-            name: Client(plan, k, fed.subset(np.array([k])), folder / name)
-            for k, name in enumerate(NAMES)
-        }
-        self.away: set[str] = set()
-        self.revoked: set[str] = set()
-        self.said: list[str] = []
-        self.over: list[str] = []
-        self.disputed: set[str] = set()
-        self.forgot: Forgot | None = None
-        hub, net, passport = Hub(plan, folder / "hub", say=self.said.append), self, self
-        self.asking = star.Asking(hub, net, passport, say=self.said.append)  # type: ignore[arg-type]
-        self.hub = hub
-
-    def run(self) -> None:
-        for name in NAMES:
-            self.events.put(Seen(name, name not in self.away))
-        self.asking.run()
-
-    # as a network
-
-    def next(self, timeout: float) -> Any:
-        try:
-            return self.events.get(timeout=timeout)
-        except queue.Empty:
-            return None
-
-    def ask(self, name: str, question: Any, payload: bytes, timeout: float) -> None:
-        got: list[bytes | None] = []
-        asked = Asked("hub", payload, got.append)
-        try:
-            star.answer(self.clients[name], asked, lambda sentence: None)
-        except Forgot as error:  # as in a process of its own, which then ends
-            self.forgot = error
-        answer = None if got[0] is None else self.spoil(name, got[0])
-        if answer is not None:  # else its link stands, and nothing comes
-            self.events.put(Answered(name, question, answer, name in self.disputed))
-            self.disputed.discard(name)
-
-    def send(self, name: str, facts: Any, payload: bytes) -> None:
-        assert facts == star.OVER
-        self.over.append(name)
-
-    def other_ends(self) -> frozenset[str]:
-        return frozenset({"hub"})
-
-    # as a passport
-
-    def check(self) -> None:
-        pass
-
-    def renewed(self) -> None:
-        pass
-
-    def newest(self) -> None:
-        pass
-
-    def refused(self) -> frozenset[str]:
-        return frozenset(self.revoked)
 
 
 @pytest.fixture(autouse=True)
@@ -122,7 +42,9 @@ def test_what_is_nonsense_and_what_is_said(tmp_path: Path, fed: Federation) -> N
         packed('{"envelope": 1}', ()),
         compact.refusal(full),
     ]
-    room = Room(tmp_path, fed, plan, lambda k, sent: bad.pop() if bad and k == "ward-b" else sent)
+    room = AskingRoom(
+        tmp_path, fed, plan, lambda k, sent: bad.pop() if bad and k == "ward-b" else sent
+    )
     room.disputed = {"ward-c"}
     room.run()
     assert room.hub.finished
@@ -141,7 +63,7 @@ def test_what_is_nonsense_and_what_is_said(tmp_path: Path, fed: Federation) -> N
 
 def test_the_silent_the_revoked_and_the_last_resort(tmp_path: Path, fed: Federation) -> None:
     plan = make_plan(fed, "pfedme", rounds=4, rules=Rules(patience=0.2, give_up=0.5))
-    room = Room(tmp_path, fed, plan)
+    room = AskingRoom(tmp_path, fed, plan)
     room.away = {"ward-c"}
     with pytest.raises(
         GaveUp, match=r"round 0: no usable answer from ward-c \(not connected\) for 0.5 s"
@@ -161,13 +83,13 @@ def test_a_round_whose_clients_are_all_revoked_is_passed_over(
 ) -> None:
     """With one client a round: its rounds come and go without it; with nobody left, it stops."""
     plan = make_plan(fed, "pfedme", rounds=6, cohort=1)
-    room = Room(tmp_path, fed, plan)
+    room = AskingRoom(tmp_path, fed, plan)
     room.revoked = {"ward-a"}
     room.run()
     assert room.hub.finished
     took_part = set(room.hub.ledger.rows()[:, 1])
     assert took_part == {1, 2}, "choose another seed: all must be drawn"
-    room = Room(tmp_path / "again", fed, plan)
+    room = AskingRoom(tmp_path / "again", fed, plan)
     room.revoked = set(NAMES)
     with pytest.raises(GaveUp, match="nobody is left who may take part"):
         room.run()
@@ -179,7 +101,7 @@ def test_a_round_is_closed_without_the_silent_where_the_plan_says_so(
     plan = make_plan(
         fed, "ditto", rounds=2, rules=Rules(on_missing="go-on", patience=0.2, at_least=0.6)
     )
-    room = Room(tmp_path, fed, plan, lambda k, sent: None if k == "ward-a" else sent)
+    room = AskingRoom(tmp_path, fed, plan, lambda k, sent: None if k == "ward-a" else sent)
     room.run()
     assert room.hub.finished
     assert sum("without ward-a" in sentence for sentence in room.said) == 2
@@ -193,12 +115,14 @@ def test_a_hub_that_is_older_than_its_clients_says_what_heals_it(
     plan = make_plan(fed, "fedavg", rounds=2)
     ahead = packed(refusal(Ahead(0, 1)), ())
     liar = [ahead]
-    room = Room(tmp_path, fed, plan, lambda k, sent: liar.pop() if liar and k == NAMES[0] else sent)
+    room = AskingRoom(
+        tmp_path, fed, plan, lambda k, sent: liar.pop() if liar and k == NAMES[0] else sent
+    )
     room.run()
     assert room.hub.finished
     assert sum("go-back" in sentence for sentence in room.said) == 1
     shutil.rmtree(tmp_path / "hub")
-    room = Room(tmp_path, fed, plan)
+    room = AskingRoom(tmp_path, fed, plan)
     with pytest.raises(
         InvalidInput, match=r"round 0: ward-. has done round 1 already.*older.*hub go-back PLAN"
     ):
@@ -216,7 +140,7 @@ def test_a_client_whose_folder_is_lost_is_told_of_by_both(tmp_path: Path, fed: F
         refusals.append(name)
         return sent if len(refusals) == 1 else None
 
-    room, empty = Room(tmp_path, fed, plan, once), Room(tmp_path / "empty", fed, plan)
+    room, empty = AskingRoom(tmp_path, fed, plan, once), AskingRoom(tmp_path / "empty", fed, plan)
     close = room.hub.close
 
     def closes() -> None:

@@ -39,12 +39,13 @@ class Port:
     def next(self, timeout: float) -> Event | None:
         return self.queue.pop(0) if self.queue else None
 
-    def send(self, name: str, facts: Mapping[str, Any], payload: bytes) -> None:
+    def send(self, name: str, facts: Mapping[str, Any] | bytes, payload: bytes) -> None:
+        told = facts if isinstance(facts, bytes) else json.dumps(facts).encode()
         if not self.world.loses(self.name, name):
             self.world.send(
                 self.name,
                 name,
-                lambda port: port.put(Published(self.name, json.dumps(facts).encode(), payload)),
+                lambda port: port.put(Published(self.name, told, payload)),
             )
 
     def ask(self, name: str, question: Any, payload: bytes, timeout: float) -> None:

@@ -1,4 +1,4 @@
-"""Messages between a hub and its clients as bytes: version 3 of the wire.
+"""Messages between a hub and its clients as bytes, and where a peer is: version 3 of the wire.
 
 Version 2 had an envelope of JSON, 170 to 200 bytes with its lengths. FedU that sends 1% of a model
 of 7,850 numbers has 43 bytes to say. Here the same fields take about 20:
@@ -18,6 +18,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import struct
+from collections.abc import Mapping
 from typing import Any
 
 from coterie.deploy.messages import (
@@ -35,9 +36,10 @@ from coterie.deploy.messages import (
 )
 
 KINDS = ("work", "sketch", "finish")
-FORM, REPLY, REFUSAL = 0x80, 0x88, 0x89
+FORM, REPLY, REFUSAL, PLACE = 0x80, 0x88, 0x89, 0x8A
 """The third byte: FORM and the number of a request's kind, or one of these. Its highest bit is set,
-which no message of version 2 has: there it belongs to the number of frames, which are fewer.
+which no message of version 2 has: there it belongs to the number of frames, which are fewer, or to
+a letter of JSON.
 """
 PLAN = 8
 """Bytes of the plan's fingerprint: two plans by accident alike in these would be one in 10^19."""
@@ -68,15 +70,20 @@ def _flags(*flags: bool) -> int:
     return sum(flag << i for i, flag in enumerate(flags))
 
 
+def _real(value: float | None) -> bytes:
+    """In 4 bytes, or 8 where 4 do not hold it."""
+    if value is None:
+        return b""
+    short = struct.pack("<f", value) if abs(value) < 1e38 else b""
+    exact = bool(short) and struct.unpack("<f", short)[0] == value
+    return short if exact else struct.pack("<d", value)
+
+
 def _head(message: Request | Reply) -> bytes:
     """All but the frames."""
     plan = bytes.fromhex(message.plan[: 2 * PLAN])
     if isinstance(message, Request):
-        t, scale = message.round, b""
-        if message.scale is not None:
-            short = struct.pack("<f", message.scale) if abs(message.scale) < 1e38 else b""
-            exact = bool(short) and struct.unpack("<f", short)[0] == message.scale
-            scale = short if exact else struct.pack("<d", message.scale)
+        t, scale = message.round, _real(message.scale)
         flags = _flags(message.send, message.whole, len(scale) == 4, len(scale) == 8)
         form = FORM | KINDS.index(message.kind)
         distances = (t - message.first, t - message.seen, t - message.worked)
@@ -104,6 +111,14 @@ def refusal(error: Exception) -> bytes:
     """In place of a reply: why there is none."""
     done = _number(error.done) if isinstance(error, Ahead) else b""
     return bytes([WIRE, _flags(bool(done)), REFUSAL]) + done + told(error).encode()
+
+
+def placed(position: Mapping[str, Any]) -> bytes:
+    """Where a peer is, as it goes with its messages."""
+    weight, t = _real(position["weight"]), position["round"]
+    head = bytes([position["wire"], _flags(position["counts"], len(weight) == 8), PLACE])
+    numbers = _numbers(position["number"], t, t - position["oldest"], position["entry"])
+    return head + bytes.fromhex(position["plan"][: 2 * PLAN]) + numbers + weight
 
 
 # -- reading ---------------------------------------------------------------------------------------
@@ -189,3 +204,18 @@ def decoded(kind: type[Any], payload: bytes, most_frames: int = _MOST_FRAMES) ->
     if reader.at != len(payload) or _head(whole) != payload[:begins]:
         raise Rejected("a message has another form than it should.")
     return whole
+
+
+def place(facts: bytes) -> dict[str, Any]:
+    """What `placed` has written, or JSON, as in version 2. Raises Rejected on anything else."""
+    if not is_compact(facts):
+        return read_json(facts)
+    reader, (wire, flags, form) = _Reader(facts), facts[:3]
+    check_wire(wire)
+    plan, (number, t, behind, entry) = reader.take(PLAN).hex(), reader.numbers(4)
+    weight = struct.unpack("<d" if flags & 2 else "<f", reader.take(8 if flags & 2 else 4))[0]
+    found = {"wire": wire, "plan": plan, "number": number, "weight": weight, "round": t}
+    found |= {"oldest": t - behind, "counts": bool(flags & 1), "entry": entry}
+    if form != PLACE or placed(found) != facts:
+        raise Rejected("a position has another form than it should.")
+    return found

@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from functools import partial
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +30,16 @@ from coterie.core.typing import Array, PyTree
 from coterie.coupling import merges
 from coterie.deploy.setup import Setup
 from coterie.methods.star import Averaging
+from coterie.report.units import bytes_text
 
 FILE = "arrived.rows"
 MEMORY = 256 << 20
 """Bytes of a round's messages up to which they stay in memory."""
 AT_ONCE = 64 << 20
 """Bytes of all messages together that are merged at a time."""
+UNDER_WAY = 128 << 20
+"""Bytes of answers that may be on their way to the hub at a time, where they do not stay in memory.
+"""
 
 
 class NoRoom(CoterieError):
@@ -64,33 +69,36 @@ def puts_aside(setup: Setup) -> bool:
     return bool(setup.star and whole and by_coordinate(method) and not moved)
 
 
+def at_a_time(setup: Setup) -> int | None:
+    """How many clients may send their answers at a time; None: all of them."""
+    largest = setup.largest_up
+    if setup.plan.cohort * largest <= MEMORY:
+        return None
+    return max(1, UNDER_WAY // largest)
+
+
 def needs(setup: Setup) -> str | None:
     """What is said before a run whose messages take much memory; nothing where they do not."""
     each, plan = size(setup.message), setup.plan
     if setup.star and puts_aside(setup):
         return (
-            f"a round's {plan.cohort} messages of {told(each)} are put aside on the disk"
-            f" ({told(plan.cohort * each)}), and merged {told(AT_ONCE)} at a time."
+            f"a round's {plan.cohort} messages of {bytes_text(each)} are put aside on the disk"
+            f" ({bytes_text(plan.cohort * each)}), and merged {bytes_text(AT_ONCE)} at a time."
         )
     if plan.cohort * each <= MEMORY:
         return None
     if not setup.star:
         return (
             f"a hub between neighbours keeps every client's message and what pulls it: about"
-            f" {told(3 * plan.size * each)} of memory for {plan.size} clients."
+            f" {bytes_text(3 * plan.size * each)} of memory for {plan.size} clients."
         )
     how = getattr(setup.method, "merging", "mean")
     copies = 3 if how in ("trimmed", "krum", "multi-krum", "geometric-median") else 2
     return (
-        f"a round's {plan.cohort} messages of {told(each)} are kept in memory, since merging"
+        f"a round's {plan.cohort} messages of {bytes_text(each)} are kept in memory, since merging"
         f" {how!r} of {setup.method.name} looks at all of them at once: about"
-        f" {told(copies * plan.cohort * each)}."
+        f" {bytes_text(copies * plan.cohort * each)}."
     )
-
-
-def told(count: int) -> str:
-    """Bytes, for people."""
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
 
 
 class Aside:
@@ -111,8 +119,9 @@ class Aside:
         except OSError as error:
             why = error.strerror or error
             raise NoRoom(
-                f"{str(self.path)!r} cannot be written: {why}; it takes {told(self.width)} for"
-                " every client of a round. The same command goes on when there is room."
+                f"{str(self.path)!r} cannot be written: {why}; it takes"
+                f" {bytes_text(self.width)} for every client of a round. The same command goes on"
+                " when there is room."
             ) from None
 
     def clear(self) -> None:
@@ -125,12 +134,12 @@ class Aside:
         found, before = [], 0
         with self.path.open("rb") as f:
             for leaf in leaves:
-                found.append(self._leaf(f.fileno(), leaf, before, (method.merging, ks, weights)))
+                found.append(self._leaf(f, leaf, before, (method.merging, ks, weights)))
                 before += leaf.size * leaf.dtype.itemsize
         return jax.tree.unflatten(kind, found)
 
     def _leaf(
-        self, file: int, leaf: Any, before: int, how: tuple[str, Sequence[int], Array]
+        self, file: BufferedReader, leaf: Any, before: int, how: tuple[str, Sequence[int], Array]
     ) -> Array:
         kind, ks, weights = how
         width, out = leaf.dtype.itemsize, np.empty(leaf.size, leaf.dtype)
@@ -141,7 +150,8 @@ class Aside:
             begin = min(begin, leaf.size - count)  # the last piece is as long as the others
             for i, k in enumerate(ks):
                 at = self.rows[k] * self.width + before + begin * width
-                if os.preadv(file, [some[i].data], at) != count * width:
+                file.seek(at)
+                if file.readinto(some[i].data) != count * width:
                     raise NoRoom(f"{str(self.path)!r} was changed while the hub worked with it.")
             out[begin : begin + count] = _some(kind, some, weights)
         return jnp.asarray(out).reshape(leaf.shape)

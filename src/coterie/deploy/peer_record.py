@@ -18,7 +18,7 @@ from coterie.data.federation import Federation
 from coterie.deploy import kept as disk
 from coterie.deploy.bill import Bill, Lookout
 from coterie.deploy.finding_kept import LOOK_SECONDS, Found
-from coterie.deploy.messages import WIRE, Rejected, check_wire
+from coterie.deploy.messages import SHORT, WIRE, Rejected, check_wire
 from coterie.deploy.neighbour import Neighbour, NeighbourState
 from coterie.deploy.plan import Plan
 from coterie.deploy.plan_graph import looks
@@ -245,7 +245,7 @@ class PeerRecord:
         """Refuse a neighbour that has another plan, number or weight than this peer has for it."""
         mine = self.neighbours[name]
         check_wire(position.get("wire", 1))
-        if position.get("plan") != self.plan.fingerprint:
+        if position.get("plan") not in (whole := self.plan.fingerprint, whole[:SHORT]):
             raise Rejected(f"{name} has another plan; all must have the same.")
         if position.get("number") != mine.number:
             raise Rejected(

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from coterie.core.errors import InvalidInput
+from coterie.deploy.compact import placed
 from coterie.deploy.log import GaveUp
 from coterie.deploy.zenoh.mending import Mending
 from coterie.deploy.zenoh.sight import ANSWER_WITHIN, ASK_AGAIN, LATER, LOOK_AGAIN, SOON, listed
@@ -84,7 +85,7 @@ class Driver(Mending):
         self._post()  # before it is sent: who asks meanwhile must not get it twice
         for name in there:
             letter = self.peer.letter(name, t)
-            self.net.send(name, self.peer.position(name), letter)
+            self.net.send(name, placed(self.peer.position(name)), letter)
             self.carried["sent"] += len(letter)
         self.sent_round, self.since = t, self.clock()
         for name in self.peer.recipients:

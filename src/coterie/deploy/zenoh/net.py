@@ -29,6 +29,7 @@ from coterie.deploy.zenoh.address import Address
 from coterie.deploy.zenoh.leftovers import hang_up
 from coterie.deploy.zenoh.spokes import Spoke
 
+HOLD = b"hold"
 FLOOD = 16
 """Messages of a neighbour that wait to be looked at; more are not taken."""
 
@@ -81,6 +82,8 @@ class Asked:
     name: str
     payload: bytes
     answer: Callable[[bytes | None], None]
+    hold: bool = False
+    """Whether a large answer is to wait until it is asked for (turns.py)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -198,13 +201,16 @@ class Net:
 
     # -- what goes out -----------------------------------------------------------------------------
 
-    def send(self, name: str, facts: Mapping[str, Any], payload: bytes) -> None:
-        """Blocks while the link is full; a link that takes nothing for some seconds is closed by
-        Zenoh.
+    def send(self, name: str, facts: Mapping[str, Any] | bytes, payload: bytes) -> None:
+        """Facts that are no bytes go as JSON. Blocks while the link is full; a link that takes
+        nothing for some seconds is closed by Zenoh.
         """
-        self._publishers[name].put(payload, attachment=json.dumps(facts))
+        attachment = facts if isinstance(facts, bytes) else json.dumps(facts)
+        self._publishers[name].put(payload, attachment=attachment)
 
-    def ask(self, name: str, question: Any, payload: bytes, timeout: float) -> None:
+    def ask(
+        self, name: str, question: Any, payload: bytes, timeout: float, *, hold: bool = False
+    ) -> None:
         """The answer comes as an event, in any case."""
         got: list[bytes] = []
 
@@ -222,6 +228,7 @@ class Net:
             self.address.key(name, "ask", self.address.name),
             handler,
             payload=payload,
+            attachment=HOLD if hold else None,
             timeout=timeout,
             congestion_control=zenoh.CongestionControl.BLOCK,
             target=zenoh.QueryTarget.ALL,
@@ -258,6 +265,7 @@ class Net:
                 name,
                 b"" if query.payload is None else query.payload.to_bytes(),
                 self._answering(name, query),
+                query.attachment is not None and query.attachment.to_bytes() == HOLD,
             )
             try:
                 answered = self.at_once(asked)

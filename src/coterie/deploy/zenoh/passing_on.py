@@ -34,7 +34,7 @@ class PassingOn:
     def at_once(self, answer: Callable[[Asked], bool]) -> None:
         self.net.at_once = answer
 
-    def send(self, name: str, facts: Mapping[str, Any], payload: bytes) -> None:
+    def send(self, name: str, facts: Mapping[str, Any] | bytes, payload: bytes) -> None:
         self.net.send(name, facts, payload)
 
     def ask(self, name: str, question: Any, payload: bytes, timeout: float) -> None:

@@ -284,7 +284,7 @@ class Seeker:
 
     # -- a network for the rounds ------------------------------------------------------------------
 
-    def send(self, name: str, facts: Mapping[str, Any], payload: bytes) -> None:
+    def send(self, name: str, facts: Mapping[str, Any] | bytes, payload: bytes) -> None:
         self.net.send(name, facts, payload)
 
     def ask(self, name: str, question: Any, payload: bytes, timeout: float) -> None:

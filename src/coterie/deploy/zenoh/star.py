@@ -15,12 +15,14 @@ from coterie.core.errors import CoterieError, InvalidInput
 from coterie.deploy import compact, messages, set_back
 from coterie.deploy.client import Client
 from coterie.deploy.hub import FILE, Hub
+from coterie.deploy.hub_aside import at_a_time
 from coterie.deploy.log import GaveUp
-from coterie.deploy.messages import Forgot, Refusal, Rejected, Reply, Request
+from coterie.deploy.messages import WIRE, Forgot, Refusal, Rejected, Reply, Request
 from coterie.deploy.zenoh.net import Answered, Asked, Net, Seen, packed, unpacked
 from coterie.deploy.zenoh.passport import Passport
 from coterie.deploy.zenoh.sight import ASK_AGAIN, LATER, LOOK_AGAIN, SOON
 from coterie.deploy.zenoh.spokes import Spoke
+from coterie.deploy.zenoh.turns import READY, SEND, Turns
 
 FRAMES = 1 << 12
 """The most frames that a message may have: a client that was away gets the broadcasts that it
@@ -53,7 +55,7 @@ class Asking:
         self.alive: set[str] = set()
         self.asking: dict[int, int] = {}
         """Who has a question, and its number."""
-        self.questions = itertools.count()
+        self.questions, self.turns = itertools.count(), Turns(at_a_time(hub.setup))
         self.ask_at = dict.fromkeys(range(len(self.names)), 0.0)
         self.pause = dict.fromkeys(range(len(self.names)), ASK_AGAIN[0])
         self.refused: frozenset[str] = frozenset()
@@ -74,6 +76,8 @@ class Asking:
             return
         if (hub.folder / FILE).is_file():
             self.say(f"going on from round {hub.t} of {hub.plan.exchanges}.")
+        if self.turns.most:
+            self.say(f"answers are large: at most {self.turns.most} clients send theirs at a time.")
         while not hub.done:
             self._round()
         self._farewell()
@@ -101,6 +105,8 @@ class Asking:
             )
         before, came = (hub.ledger.up, hub.ledger.down), len(hub.replies)
         hub.close()
+        for k in self.turns.close():
+            self.asking.pop(k, None)
         without = f", without {', '.join(silent)}" if silent else ""
         now = time.monotonic()
         if without or hub.done or what != f"round {hub.t - 1}" or now - self.reported > REPORT:
@@ -164,6 +170,7 @@ class Asking:
         self.net.move(dataclasses.replace(self.net.address, identity=fresh.identity))
         self.enter(self.net)
         self.asking.clear()
+        self.turns = Turns(self.turns.most)
         self.alive.clear()
         self.has_list.clear()
 
@@ -183,14 +190,14 @@ class Asking:
 
     def collect(self, patience: float, until: Callable[[], bool] = lambda: False) -> None:
         """Ask until all have answered, or enough have, or nothing came for so many seconds."""
-        news, late = time.monotonic(), 0
+        news, late, asking, event = time.monotonic(), 0, 0, None
         say_at = news + SOON
         while (missing := self.missing()) and not until():
             self.police()
             now = time.monotonic()
-            for k in missing:
-                if self.names[k] in self.alive and k not in self.asking and now >= self.ask_at[k]:
-                    self.ask(k)
+            more = self.ask_some([k for k in missing if self._may_ask(k, now)], event is None)
+            if more and asking < 4 * len(self.names):  # patience begins when all are asked
+                news, asking = now, asking + 1
             self.show(self.hub, [self.names[k] for k in missing])
             if now >= say_at:
                 say_at = now + LATER
@@ -198,7 +205,7 @@ class Asking:
                     f"{self.hub.title}: waiting for {self._told(self._silent())} since"
                     f" {now - news:.0f} s."
                 )
-            event = self.net.next(min(0.5, max(0.01, news + patience - now)))
+            event = self.net.next(0.0 if more else min(0.5, max(0.01, news + patience - now)))
             if now - news > patience:
                 late += 1
                 if event is None or late > 4 * len(self.names):  # what waited has been looked at
@@ -217,28 +224,45 @@ class Asking:
         (self.alive.add if event.alive else self.alive.discard)(event.name)
         self.ask_at[self.names.index(event.name)] = 0.0
         self.asking.pop(self.names.index(event.name), None)  # on a link that is no more
+        self.turns.leave(self.names.index(event.name))
+
+    def ask_some(self, who: list[int], idle: bool) -> bool:
+        """Ask these; True when some are left: large requests take time, and are sent one by one,
+        while nothing comes.
+        """
+        some = who if self.turns.most is None else who[:1] if idle else []
+        for k in some:
+            self.ask(k)
+        for k in self.turns.next(time.monotonic()):
+            self.send_for(k, SEND)
+        return len(some) < len(who)
+
+    def _may_ask(self, k: int, now: float) -> bool:
+        return self.names[k] in self.alive and k not in self.asking and now >= self.ask_at[k]
 
     def ask(self, k: int) -> None:
-        hub = self.hub
-        request = hub.question(k)
+        request = self.hub.question(k)
         self.asking[k] = next(self.questions)
         self.ask_at[k] = time.monotonic() + self.pause[k]
         self.pause[k] = min(2 * self.pause[k], ASK_AGAIN[1])
+        self.send_for(k, compact.coded(request), hold=self.turns.most is not None)
+
+    def send_for(self, k: int, payload: bytes, *, hold: bool = False) -> None:
+        """Put a question to client k."""
         # As long as its link stands a client is at work, or its answer is on its way: a slow link
         # must not make a hub ask twice.
-        question = (k, hub.stage, self.asking[k])
-        self.net.ask(
-            self.names[k],
-            question,
-            compact.coded(request),
-            max(60.0, hub.plan.rules.give_up),
-        )
+        question = (k, self.hub.stage, self.asking[k])
+        timeout = max(60.0, self.hub.plan.rules.give_up)
+        self.net.ask(self.names[k], question, payload, timeout, hold=hold)
 
     def take(self, event: Answered) -> bool:
         """An answer, or the notice that there is none; True when it counts."""
         hub, (k, stage, number) = self.hub, event.question
         if self.asking.get(k) == number:
+            if event.payload == READY and stage == hub.stage and self.turns.wait(k):
+                return False
             del self.asking[k]
+            self.turns.leave(k)
         if event.payload is None or stage != hub.stage or event.name in self.refused:
             return False
         try:
@@ -306,14 +330,22 @@ def opened(kind: type[Any], payload: bytes, most_frames: int) -> Any:
 
 def answer(client: Client, event: Asked, say: Callable[[str], None]) -> None:
     """Do what the hub asks for, if it may ask for it; or say why not. Both in the hub's version.
+    An answer that is to be held is on disk, and sent when the hub asks for it.
 
     Raises Forgot, when the hub has been told.
     """
+    if event.payload == SEND:
+        last = client.kept.reply
+        event.answer(None if last is None else compact.coded(dataclasses.replace(last, wire=WIRE)))
+        return
     reply, now = None, compact.is_compact(event.payload)
     refusal = lambda error: compact.refusal(error) if now else packed(messages.refusal(error), ())
     try:
         made = client.answer(opened(Request, event.payload, FRAMES))
-        reply = compact.coded(made) if now else packed(messages.envelope(made), made.frames)
+        if event.hold and made.frames:
+            reply = READY
+        else:
+            reply = compact.coded(made) if now else packed(messages.envelope(made), made.frames)
     except Forgot as error:
         reply = refusal(error)
         raise

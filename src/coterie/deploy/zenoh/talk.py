@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from coterie.deploy.compact import place
 from coterie.deploy.messages import Rejected, read_json
 from coterie.deploy.peer import Peer
 from coterie.deploy.peer_record import FARTHEST
@@ -78,7 +79,7 @@ class Talk:
             return
         try:
             if isinstance(event, Published):
-                facts = self._position(name, read_json(event.facts))
+                facts = self._position(name, place(event.facts))
                 self._hear(name, facts["round"], event.payload)
             elif isinstance(event, Asked):
                 self._asked(event)
