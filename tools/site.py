@@ -8,7 +8,8 @@ Zensical has no hooks, so what pages need is done before it reads them, into .ca
 - equations ($…$ and ```math, which GitHub renders by itself) become MathML, which browsers render
   without a script from another host;
 - a link to a Markdown file of the repository outside docs/ leads to a copy of it on the site;
-- a link to any other file outside docs/ becomes the file's path.
+- a link to any other file outside docs/ becomes the file's path;
+- pages of results are not searched: their many tables would crowd out the pages that explain.
 
 A link to a file that does not exist stays as it is, so that the strict build stops at it.
 """
@@ -28,6 +29,7 @@ DOCS, PAGES, SITE = ROOT / "docs", ROOT / ".cache/pages", ROOT / ".cache/site"
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)#:\s]+)((?:#[^)]*)?)\)")
 FENCE = re.compile(r"^```math\n(.*?)\n```$", re.DOTALL | re.MULTILINE)
 CODE = re.compile(r"(^```.*?^```$|^~~~.*?^~~~$|`[^`\n]+`)", re.DOTALL | re.MULTILINE)
+UNSEARCHED = "---\nsearch:\n  exclude: true\n---\n\n"
 INLINE = re.compile(r"(?<![\\$\w])\$(?![\s$])([^$\n]+?)(?<!\s)\$(?![\w$])")
 
 
@@ -98,7 +100,8 @@ def prepare() -> list[Path]:
     for page, text in texts.items():
         target = PAGES / copies.get(page, page.relative_to(DOCS) if page in own else page)
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(with_mathml(relinked(page, text, copies)), encoding="utf-8")
+        head = UNSEARCHED if page.name == "result.md" or page == DOCS / "papers.md" else ""
+        target.write_text(head + with_mathml(relinked(page, text, copies)), encoding="utf-8")
     for path in DOCS.rglob("*"):
         if path.is_file() and path.suffix != ".md":
             target = PAGES / path.relative_to(DOCS)

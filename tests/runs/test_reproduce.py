@@ -31,9 +31,8 @@ from coterie.runs.reproduce.base import (
 from coterie.runs.reproduce.carry_out import Done, Wish, carry_out
 from coterie.runs.reproduce.cost import note_costs, read_costs, told
 from coterie.runs.reproduce.plan import study_of
-from coterie.runs.reproduce.result import order, write
-from coterie.runs.reproduce.rows import Row, read_csv, table_csv
-from coterie.runs.reproduce.summary import write_summary
+from coterie.runs.reproduce.result import write
+from coterie.runs.reproduce.rows import read_csv
 from tests.conftest import Cli
 
 REAL = os.environ.get("COTERIE_DATA")
@@ -296,64 +295,6 @@ def test_data_that_are_not_at_hand_are_tried_on_a_stand_in(
     small = dataclasses.replace(block, experiment=experiment, alone=False)
     (done,) = carried_out(dataclasses.replace(table, blocks=(small,)), tmp_path)
     assert len(done.lines[0].accuracies("last")) == 1
-
-
-def row(label: str, paper: str, *ours: float, measure: str = ACCURACY) -> Row:
-    return Row("a-block", label, "", measure, paper, list(ours))
-
-
-NONE = float("nan")
-
-
-def test_verdicts_and_order() -> None:
-    near = row("a", "90.0 ± 0.3", 90.2, 90.8)  # 0.5 away; 2·√(0.3² + 0.42²) = 1.04
-    far = row("b", "89.0 ± 0.1", 91.0, 91.1)
-    assert near.verdict == "within 2 std"
-    assert far.verdict == "outside, +2.05"
-    assert row("c", "", 1.0).verdict == ""
-    assert row("c", "90.0", 90.04).verdict == "within 2 std"  # 90.0 may be 90.049
-    assert row("c", "90.0", 90.06).verdict == "outside, +0.06"
-    assert row("c", "★", NONE).verdict == "none, as in the paper"
-    assert row("c", "★", 12.0).verdict == "outside, the paper has none"
-    assert row("c", "12.0", NONE).verdict == "outside, never"
-    assert row("c", "4620", 9240.0, measure=TO_TARGET).verdict == "outside, 2 times"
-    assert order([near, far]) == (
-        "The order has changed: b > a; in the paper a > b. Of 1 pairs 1 changed places, none of"
-        " them by more than 2 deviations."
-    )
-    ahead = row("b", "89.0 ± 0.1", 91.0, 91.5)  # 0.8 and 0.7 ahead
-    assert "1 of them by more than 2 deviations: b is before a." in order([near, ahead])
-    same = row("c", "90.0 ± 0.3", 90.9, 90.9)
-    assert "The order of methods is the paper's" in order([near, same]), "c and a share a number"
-    assert order([near]) == ""
-
-
-def test_results_can_be_read_again() -> None:
-    collapsed = row("b", "★", NONE, 3.0)._replace(collapsed="1 of 2 seeds collapsed at round 7")
-    rows = [row("a", "90.0 ± 0.3", 90.2, 90.8), collapsed]
-    again = read_csv(table_csv(rows))
-    assert again[0] == rows[0]
-    assert np.isnan(again[1].ours[0])
-    assert again[1].collapsed == collapsed.collapsed
-
-
-def test_the_summary_is_written_between_marks(tmp_path: Path) -> None:
-    readme = tmp_path / "README.md"
-    readme.write_text("# Mine\n\nBy hand.\n")
-    folder = tmp_path / "fedu" / "table-3"
-    folder.mkdir(parents=True)
-    rows = [row("FedU", "99.10 ± 0.18", 99.0, 99.1), row("Local", "98.29 ± 0.01", 99.2, 99.3)]
-    (folder / "result.csv").write_text(table_csv([*rows, row("FedAvg", "", 95.0)]))
-    write_summary(tmp_path)
-    readme.write_text(f"{readme.read_text()}\nAfter.\n")
-    path, cells = write_summary(tmp_path)
-    text = path.read_text()
-    assert cells == 2
-    assert text.startswith("# Mine\n\nBy hand.\n")
-    assert text.endswith("After.\n")
-    assert text.count("| FedU | accuracy | 99.10 ± 0.18 | 99.05 ± 0.07 | within 2 std; place") == 1
-    assert "outside, +0.96; place 2 in the paper, 1 here" in text
-    assert "2 cells: 1 within 2 standard deviations" in text
 
 
 def test_what_is_wrong_is_said_in_a_sentence(cli: Cli, tmp_path: Path) -> None:

@@ -56,7 +56,8 @@ def summary(found: Sequence[tuple[PaperTable, Sequence[Row]]]) -> list[str]:
     lines = [
         f"{len(cells)} cells: {counted['within']} within 2 standard deviations of the paper (both"
         f" added, and half a unit of its last digit), {counted['outside']} outside,"
-        f" {counted['none']} without a solution as in the paper. In {changed} the method has"
+        f" {counted['open']} open (far away, and within 2 deviations only because seeds differ so"
+        f" much), {counted['none']} without a solution as in the paper. In {changed} the method has"
         " another place among those of its block than in the paper.",
         "",
         "| " + " | ".join(COLUMNS) + " |",

@@ -386,18 +386,15 @@ def _note(study: Study, problem: TuningProblem) -> str:
 
 
 def _affordable(study: Study, problem: TuningProblem) -> int:
-    """How many more trials there may be, as the budget of gradient steps pays for, if all run to
-    their end.
+    """How many more trials there may be; of those that gradient steps pay for, if all run to their
+    end.
     """
-    settings = study.settings
-    most = settings.width
-    if settings.trials is not None:
-        most = settings.trials - len(study.done)
+    settings, done = study.settings, study.done
+    most = settings.width if settings.trials is None else settings.trials - len(done)
     if settings.steps is None:
         return most
-    left = settings.steps - study.steps
     whole = [t.steps for t in study.trials() if t.state == "complete"]
     cost = float(np.mean(whole)) if whole else predicted_steps(study.contender.method, problem)
-    affordable = int(left / max(cost, 1e-9) + 1e-6)
-    paid = max(affordable, 0 if study.done else 1)
+    affordable = int((settings.steps - study.steps) / max(cost, 1e-9) + 1e-6)
+    paid = max(affordable, 0 if done else 1)
     return paid if settings.trials is None else min(paid, most)
