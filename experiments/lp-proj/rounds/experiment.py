@@ -8,9 +8,10 @@ so it has one seed and 600 rounds.
 The data, model, cohort and batches of `coterie reproduce lp-proj/table-4 --protocol paper --block
 mnist`, and the values that were tuned there unless a name says otherwise.
 
-    python experiments/lp-proj/rounds/experiment.py        # → result.csv, result.md
+    python experiments/lp-proj/rounds/experiment.py        # → runs.csv, result.md
+    python experiments/tables_to_csv.py                    # → result.csv
 
-It can be killed and repeated: runs that are in result.csv are not made again.
+It can be killed and repeated: runs that are in runs.csv are not made again.
 """
 
 import csv
@@ -26,14 +27,14 @@ SOME, WHOLE = 64, 1280
 CODE = {"local_rounds": 1, "inner_steps": 20, "lr": 0.1, "projection": "identity", "l2": 0.001}
 CASES = {
     "FedAvg, lr 0.1": (coterie.FedAvg(local_steps=5, lr=0.1, weighting="uniform"), WHOLE, 3),
-    "FedAvg, lr 0.2": (coterie.FedAvg(local_steps=5, lr=0.2, weighting="uniform"), WHOLE, 3),
-    "RSA": (coterie.RSA(local_steps=5, lr=0.05, lam=0.1, hub_lr=0.01), SOME, 3),
-    "RSA (the code's), personal_lr 0.01": (
-        coterie.LpProj1(lam=0.1, personal_lr=0.01, **CODE), SOME, 1
-    ),
     "RSA (the code's), personal_lr 0.05": (
         coterie.LpProj1(lam=0.1, personal_lr=0.05, **CODE), SOME, 1
     ),
+    "RSA (the code's), personal_lr 0.01": (
+        coterie.LpProj1(lam=0.1, personal_lr=0.01, **CODE), SOME, 1
+    ),
+    "FedAvg, lr 0.2": (coterie.FedAvg(local_steps=5, lr=0.2, weighting="uniform"), WHOLE, 3),
+    "RSA": (coterie.RSA(local_steps=5, lr=0.05, lam=0.1, hub_lr=0.01), SOME, 3),
 }  # fmt: skip
 """By name: the method, its batches, and how many seeds."""
 AT = (200, 600, 1000)
@@ -66,7 +67,7 @@ def scores(name: str, seed: int) -> Found:
 
 
 def read() -> Found:
-    path = HERE / "result.csv"
+    path = HERE / "runs.csv"
     if not path.is_file():
         return {}
     with path.open(encoding="utf-8") as f:
@@ -77,7 +78,7 @@ def read() -> Found:
 
 
 def write(found: Found) -> None:
-    with (HERE / "result.csv").open("w", newline="", encoding="utf-8") as f:
+    with (HERE / "runs.csv").open("w", newline="", encoding="utf-8") as f:
         out = csv.writer(f, lineterminator="\n")
         out.writerow(["method", "seed", "rounds", "accuracy"])
         out.writerows([*key, f"{value:.4f}"] for key, value in found.items())
