@@ -33,7 +33,6 @@ CASES = {
     "RSA (the code's), personal_lr 0.01": (
         coterie.LpProj1(lam=0.1, personal_lr=0.01, **CODE), SOME, 1
     ),
-    "FedAvg, lr 0.2": (coterie.FedAvg(local_steps=5, lr=0.2, weighting="uniform"), WHOLE, 3),
     "RSA": (coterie.RSA(local_steps=5, lr=0.05, lam=0.1, hub_lr=0.01), SOME, 3),
 }  # fmt: skip
 """By name: the method, its batches, and how many seeds."""
