@@ -86,6 +86,10 @@ class Outcome:
     """The client graph, where it was learnt."""
     train_losses: dict[str, Array] = dataclasses.field(default_factory=dict)
     """Losses on the training data, as `losses`; empty unless `training.train_metrics`."""
+    core_seconds: float | None = None
+    """Seconds of processors, compiling included; None: the run is of a version that did not count
+    them.
+    """
 
     @property
     def view(self) -> str:

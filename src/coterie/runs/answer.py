@@ -49,8 +49,8 @@ from coterie.runs.references import references
 from coterie.runs.reporting import write_report
 from coterie.runs.run import Say
 from coterie.runs.tuning.folder import tune_into
+from coterie.runs.tuning.found import Tuned
 from coterie.runs.tuning.options import Tuning
-from coterie.runs.tuning.study import Tuned
 from coterie.runs.tuning.tune import tune_methods
 
 FEWEST_ROWS = 5

@@ -10,6 +10,7 @@ interrupted.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -33,15 +34,17 @@ class Records:
     def __init__(self, run: Path, simulator: Simulator) -> None:
         self.run, self.parts, self.simulator = run, run / "parts", simulator
         self.parts.mkdir(exist_ok=True)
+        self.cores = time.process_time()
         self._clear()
 
     def _clear(self) -> None:
         self.snapshots: list[Snapshot] = []
-        self.timings: list[tuple[int, float, float]] = []
+        self.timings: list[tuple[int, float, float, float]] = []
 
     def add(self, snapshot: Snapshot, seconds: float, compile_seconds: float) -> None:
         self.snapshots.append(snapshot)
-        self.timings.append((snapshot.round, seconds, compile_seconds))
+        cores = time.process_time() - self.cores
+        self.timings.append((snapshot.round, seconds, compile_seconds, cores))
 
     def write(self, t: int) -> None:
         """One part per table for everything since the last part."""
@@ -105,11 +108,12 @@ class Records:
             self.parts / f"{t:08d}.ledger.parquet",
             {name: ledger[:, i] for i, name in enumerate(COLUMNS)},
         )
-        timing = np.array(self.timings, float).reshape(-1, 3)
+        timing = np.array(self.timings, float).reshape(-1, 4)
         columns_of_time = {
             "round": timing[:, 0].astype(int),
             "seconds": timing[:, 1],
             "compile_seconds": timing[:, 2],
+            "core_seconds": timing[:, 3],
         }
         write_table(self.parts / f"{t:08d}.timing.parquet", columns_of_time)
         self._clear()
@@ -131,7 +135,9 @@ class Records:
                     " run anew."
                 )
             with writing(self.run / f"{name}.parquet") as temporary:
-                pq.write_table(pa.concat_tables(tables), temporary)
+                # Parts of an earlier version may lack a column.
+                joined = pa.concat_tables(tables, promote_options="default")
+                pq.write_table(joined, temporary)
 
 
 ROWS = "rows.parquet"

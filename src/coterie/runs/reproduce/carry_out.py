@@ -51,8 +51,8 @@ class Done(NamedTuple):
     plan: BlockPlan
     lines: list[Ran]
     """What came of every line."""
-    tuning: float = 0.0
-    """Seconds that its tuning took."""
+    tuning: float | None = 0.0
+    """Seconds of processors that its tuning took; None: they were not counted."""
 
     @property
     def block(self) -> Block:

@@ -1,8 +1,9 @@
 """What tables take: measured by runs that were made, or foretold from quick ones.
 
 costs.csv lies beside the results and has a line for every block: seconds of all its runs and of its
-tuning, one after the other on this machine, each as many cores as it likes. A quick run foretells
-them: its rounds are fewer by a known factor. Tables share runs, so sums over tables are too large.
+tuning. They are seconds of processors, which do not depend on what else runs on the machine; where
+the basis is "run", of an earlier version, seconds on the clock. A quick run foretells them: its
+rounds are fewer by a known factor. Tables share runs, so sums over tables are too large.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Cost(NamedTuple):
     seeds: int
     seconds: float
     basis: str
-    """"run": measured; "quick": foretold."""
+    """"cores": measured; "run": measured on the clock, by an earlier version; "quick": foretold."""
 
 
 Costs = dict[tuple[str, str, str], Cost]
@@ -59,9 +60,10 @@ def note_costs(out: Path, table: PaperTable, done: Sequence[Done], *, quick: boo
     costs = read_costs(out)
     for each in done:
         key = (table.key, table.protocol, each.block.name)
-        if quick and key in costs and costs[key].basis == "run":
+        if quick and key in costs and costs[key].basis != "quick":
             continue
-        costs[key] = foretold(table, each) if quick else spent(each)
+        if (cost := foretold(table, each) if quick else spent(each)) is not None:
+            costs[key] = cost
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(HEAD)
@@ -79,9 +81,13 @@ def _runs(each: Done) -> dict[Path, Outcome]:
     return found
 
 
-def spent(each: Done) -> Cost:
-    seeds = len(each.plan.experiment.seeds)
-    return Cost(seeds, sum(o.seconds for o in _runs(each).values()) + each.tuning, "run")
+def spent(each: Done) -> Cost | None:
+    """None where a part was made by a version that did not count seconds of processors."""
+    parts = [each.tuning, *(o.core_seconds for o in _runs(each).values())]
+    counted = [part for part in parts if part is not None]
+    if len(counted) < len(parts):
+        return None
+    return Cost(len(each.plan.experiment.seeds), sum(counted), "cores")
 
 
 class Pace(NamedTuple):

@@ -17,21 +17,22 @@ from coterie.core.files import make_folder, write_text
 from coterie.report.trials import trials_csv
 from coterie.runs.contender import Contender
 from coterie.runs.reproduce.plan import Found, PlannedStudy, key_of
-from coterie.runs.tuning.study import Tuned
+from coterie.runs.tuning.found import Tuned
 
 FOLDER = "tuned"
 
 
 class Values(NamedTuple):
-    """What a tuning found, and the seconds that it took."""
+    """What a tuning found, and the seconds of processors that it took."""
 
     found: Found
-    seconds: float
+    core_seconds: float | None
+    """None: it was made when they were not counted."""
 
 
 def values_of(tuned: Sequence[Tuned]) -> Values:
     found = {key_of(t.given): t.contender for t in tuned}
-    return Values(found, sum(t.seconds for t in tuned))
+    return Values(found, sum(t.core_seconds for t in tuned))
 
 
 def record(folder: Path, study: PlannedStudy, tuned: Sequence[Tuned]) -> None:
@@ -39,7 +40,7 @@ def record(folder: Path, study: PlannedStudy, tuned: Sequence[Tuned]) -> None:
     config.pop("methods", None)
     text = {
         "experiment": config,
-        "seconds": round(sum(t.seconds for t in tuned), 1),
+        "core_seconds": round(sum(t.core_seconds for t in tuned), 1),
         "methods": [
             {
                 "given": t.given.to_config(),
@@ -65,7 +66,8 @@ def recorded(folder: Path, study: PlannedStudy) -> Values | None:
         text = json.loads(path.read_text(encoding="utf-8"))
         pairs = [(m["given"], m["chosen"]) for m in text["methods"]]
         found = {key_of(given): Contender.from_config(chosen) for given, chosen in pairs}
-        return Values(found, float(text["seconds"]))
+        taken = text.get("core_seconds")
+        return Values(found, None if taken is None else float(taken))
     except (ValueError, KeyError, TypeError, CoterieError) as error:
         raise InvalidInput(
             f"{path} does not have the values of a tuning ({error}); delete it, or give"

@@ -30,7 +30,8 @@ from coterie.runs.cluster.address import Scheduler
 from coterie.runs.contender import Contender
 from coterie.runs.experiment import Experiment
 from coterie.runs.grid import Board, Workers
-from coterie.runs.tuning.study import Tuned, optuna
+from coterie.runs.tuning.found import Tuned
+from coterie.runs.tuning.study import optuna
 from coterie.runs.tuning.tune import Clock
 from coterie.runs.tuning.workshop import STUDIES, STUDY, Show, Workshop
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,10 @@ from coterie.core.compilation import working_time
 from coterie.core.errors import InvalidInput
 from coterie.core.metrics import metric_of
 from coterie.core.search import Among, LogRange
-from coterie.methods.base import Method
-from coterie.report.trials import Trial, TrialsOf
+from coterie.report.trials import Trial
 from coterie.runs.contender import Contender
 from coterie.runs.tuning.batch import TrialBatch, Tried, TuningProblem, predicted_steps
+from coterie.runs.tuning.found import Tuned, best_of
 from coterie.runs.tuning.spaces import Params, Spaces, grid_points, inside, point, with_params
 
 MOST_IDLE = 10
@@ -44,50 +45,6 @@ class TuningSettings:
     """The most that are made; None: as many as the budget pays for."""
 
 
-@dataclasses.dataclass
-class Tuned:
-    """A method at the best values that were found."""
-
-    label: str
-    given: Contender
-    contender: Contender
-    score: float
-    """Mean validation score of the best trial: of a maximum, so a little too good."""
-    clients: NDArray[np.float64]
-    """The same per client; NaN for clients without validation rows."""
-    rounds: tuple[int, ...]
-    """The round that counted, of every run of the best trial."""
-    trials: list[Trial]
-    steps: float
-    """Gradient steps per client that all trials took together."""
-    seconds: float
-    spaces: Spaces
-
-    @property
-    def method(self) -> Method:
-        return self.contender.method
-
-    @property
-    def params(self) -> Params:
-        """The values that were found."""
-        return self.best.params
-
-    @property
-    def best(self) -> Trial:
-        return best_of(self.trials)
-
-    def table(self) -> TrialsOf:
-        """The trials for tables and figures."""
-        logarithmic = {name: isinstance(space, LogRange) for name, space in self.spaces.items()}
-        return TrialsOf(self.label, self.trials, self.best.number, logarithmic)
-
-    @property
-    def given_score(self) -> float | None:
-        """What the values that were given reached, where they were tried to the end."""
-        first = next((t for t in self.trials if t.state == "complete"), None)
-        return first.score if first is not None and first.number == 0 else None
-
-
 def optuna() -> Any:
     """The library, or one sentence."""
     try:
@@ -99,16 +56,6 @@ def optuna() -> Any:
         ) from None
     found.logging.set_verbosity(found.logging.WARNING)
     return found
-
-
-def best_of(trials: Sequence[Trial]) -> Trial:
-    """The best of those that ran to their end; if none did, of those that went furthest."""
-    for state in ("complete", "cut", "pruned"):
-        there = [t for t in trials if t.state == state]
-        if there:
-            return max(there, key=lambda t: t.score)
-    why = next((t.reason for t in trials if t.reason), "none was made")
-    raise InvalidInput(f"no trial gave a score, e.g.: {why}")
 
 
 class Study:
@@ -254,8 +201,14 @@ class Study:
         """The time that was spent, by all processes that worked on it."""
         return float(self.study.user_attrs.get("seconds", 0.0))
 
-    def spent(self, seconds: float) -> None:
+    @property
+    def core_seconds(self) -> float:
+        """The same in seconds of processors, compiling included."""
+        return float(self.study.user_attrs.get("core_seconds", 0.0))
+
+    def spent(self, seconds: float, core_seconds: float) -> None:
         self.study.set_user_attr("seconds", self.seconds + seconds)
+        self.study.set_user_attr("core_seconds", self.core_seconds + core_seconds)
 
     @property
     def finished(self) -> bool:
@@ -280,6 +233,7 @@ class Study:
             self.steps,
             self.seconds,
             self.spaces,
+            self.core_seconds,
         )
 
 
@@ -315,12 +269,12 @@ def tune_one(
                 break
         if count < 1:
             break
-        started, before = working_time(), study.steps
+        started, cores, before = working_time(), time.process_time(), study.steps
         try:
             told = _batch(study, problem, count, deadline, tick, check=check)
         finally:
             batch_seconds = working_time() - started
-            study.spent(batch_seconds)
+            study.spent(batch_seconds, time.process_time() - cores)
         if not told:
             break
         idle = 0 if study.steps > before else idle + 1

@@ -40,9 +40,10 @@ from coterie.models.base import Model, ModelSpec
 from coterie.runs.contender import Contender
 from coterie.runs.experiment import Experiment
 from coterie.runs.tuning.batch import TuningProblem, predicted_steps
+from coterie.runs.tuning.found import Tuned
 from coterie.runs.tuning.options import Tuning
 from coterie.runs.tuning.spaces import read_search, spaces_of
-from coterie.runs.tuning.study import Study, Tuned, TuningSettings, optuna, tune_one
+from coterie.runs.tuning.study import Study, TuningSettings, optuna, tune_one
 
 TRIALS = 16
 """Runs of the method that takes most steps, for which the default budget is enough."""
