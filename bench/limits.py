@@ -15,6 +15,7 @@ import argparse
 import contextlib
 import os
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -25,6 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from coterie.core.errors import CoterieError
 from coterie.core.parent import child_of_this, ends_with_parent
 from coterie.deploy.keys import authority as keys
 from coterie.deploy.ports import free_port
@@ -34,6 +36,8 @@ from coterie.deploy.zenoh.net import Answered, Asked, Net, zenoh
 from coterie.deploy.zenoh.spokes import HUB, Enrolled, Spoke
 
 PLAN, HONEST, LIAR, NEWCOMER = "limits", ("ward-a", "ward-b", "ward-c"), "ward-d", "ward-e"
+HOME, STRANGER = "127.0.0.1", "127.0.0.9"
+"""The address that clients call from, and that of strangers; limits are by address."""
 FRAME = 40_000
 """Bytes of a message: 10⁴ parameters."""
 MB = 1 << 20
@@ -138,14 +142,17 @@ class Hub:
 # -- attacks ---------------------------------------------------------------------------------------
 
 
+def stranger(port: int, address: str = STRANGER) -> socket.socket:
+    return socket.create_connection((HOME, port), 1.0, (address, 0))
+
+
 @contextlib.contextmanager
 def connections(port: int, count: int) -> Iterator[list[socket.socket]]:
     with contextlib.ExitStack() as stack:
         made = []
         for _ in range(count):
             with contextlib.suppress(OSError):
-                one = socket.create_connection(("127.0.0.1", port), 1.0)
-                made.append(stack.enter_context(one))
+                made.append(stack.enter_context(stranger(port)))
         yield made
 
 
@@ -169,8 +176,7 @@ def slowly(hub: Hub, share: float, seconds: float) -> None:
                     one.send(hello[at % len(hello) : at % len(hello) + 1])
                 except OSError:
                     with contextlib.suppress(OSError):
-                        again = socket.create_connection(("127.0.0.1", hub.port), 1.0)
-                        made[i] = stack.enter_context(again)
+                        made[i] = stack.enter_context(stranger(hub.port))
             at += 1
             time.sleep(0.2)
 
@@ -180,8 +186,7 @@ def bodies(hub: Hub, share: float, seconds: float) -> None:
     body = bytes(MB)
 
     def one() -> None:
-        place = ("127.0.0.1", hub.port)
-        with contextlib.suppress(OSError), socket.create_connection(place, 1.0) as s:
+        with contextlib.suppress(OSError), stranger(hub.port) as s:
             for _ in range(round(1024 * share)):
                 s.sendall(body)
 
@@ -200,6 +205,30 @@ def nonsense(hub: Hub, share: float, seconds: float) -> None:
         with contextlib.suppress(OSError), connections(hub.port, 1) as (one,):
             one.send(bytes(100))
         time.sleep(0.05)
+
+
+def strange(hub: Hub, share: float, seconds: float, address: str = STRANGER) -> None:
+    """TLS handshakes without a certificate, 20 a second."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        with (
+            contextlib.suppress(OSError),
+            stranger(hub.port, address) as raw,
+            context.wrap_socket(raw) as link,
+        ):
+            link.recv(1)
+        time.sleep(0.05)
+
+
+def crowding(hub: Hub, share: float, seconds: float) -> None:
+    """A client opens sessions, as many as it gets of 100."""
+    with contextlib.ExitStack() as stack:
+        for _ in range(round(100 * share)):
+            with contextlib.suppress(CoterieError, zenoh.ZError):
+                stack.enter_context(net(hub.folder, LIAR))
+        time.sleep(seconds / 2)
 
 
 def written(hub: Hub, share: float, seconds: float) -> None:
@@ -240,10 +269,13 @@ ATTACKS: dict[str, tuple[str, Callable[[Hub, float, float], None]]] = {
     "idle": ("1,100 connections that say nothing", idle),
     "slowly": ("200 handshakes, byte by byte, again and again", slowly),
     "bodies": ("3 strangers, 1 GiB each", bodies),
-    "nonsense": ("a stranger, 20 failing handshakes a second", nonsense),
+    "nonsense": ("a stranger, 20 times a second nonsense", nonsense),
+    "strange": ("a stranger, 20 handshakes a second without a certificate", strange),
+    "near": ("the same from the clients' own address", partial(strange, address=HOME)),
     "written": ("a client writes 3 × 1 GiB where it may not", written),
     "answered": ("a client answers with 300 MB, again and again", answered),
     "flooded": ("a client floods with small messages", flooded),
+    "crowding": ("a client opens 100 sessions", crowding),
 }
 
 

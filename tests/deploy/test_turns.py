@@ -18,7 +18,7 @@ from coterie.deploy.plan import Plan, Rules
 from coterie.deploy.setup import Setup
 from coterie.deploy.zenoh import star, turns
 from coterie.deploy.zenoh.net import Answered, Seen
-from coterie.deploy.zenoh.turns import READY, SEND, TURN, Turns
+from coterie.deploy.zenoh.turns import READY, SEND, TOGETHER, TURN, Turns
 from coterie.engine.simulate import Simulator, drive
 from coterie.models.base import get_model
 from tests.support.asking_room import AskingRoom
@@ -208,6 +208,16 @@ def test_turns_are_taken_in_order_and_end_by_themselves() -> None:
     assert some.next(TURN) == [4]
     assert some.close() == []
     assert not Turns(None).wait(0)
+
+
+def test_many_slow_links_together_have_an_end() -> None:
+    """Nobody whose turn is over sends less for it: 8 of 2 at a time, and no more."""
+    some = Turns(2)
+    assert all(some.wait(k) for k in range(20))
+    found = [k for i in range(10) for k in some.next(i * TURN)]
+    assert found == [*range(2 * TOGETHER)]
+    some.leave(3)
+    assert some.next(20 * TURN) == [2 * TOGETHER]
 
 
 def test_a_held_answer_is_on_disk(tmp_path: Path, fed: Federation, large: None) -> None:

@@ -13,7 +13,7 @@ import dataclasses
 import socketserver
 import threading
 import wsgiref.simple_server
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -33,6 +33,8 @@ class Board:
     connected: Callable[[], bool] = lambda: False
     statuses: Statuses = lambda: ()
     """As `coterie status` reads them; a client's have less."""
+    refused: Callable[[], Mapping[str, int]] = dict
+    """Of a hub: callers that its door did not let in, by reason."""
 
     def is_well(self) -> bool:
         try:
@@ -67,6 +69,12 @@ class Families:
                 (),
                 [((), board.expires.timestamp())],
             )
+        yield self._counter(
+            "coterie_door_refused",
+            "Callers that the hub's door did not let in, by reason.",
+            ("reason",),
+            [((reason,), count) for reason, count in dict(board.refused()).items()],
+        )
         yield from self._plans([*board.statuses()])
 
     def _plans(self, found: list[dict[str, Any]]) -> Iterator[Any]:

@@ -93,7 +93,8 @@ def run(
         hub = Hub(plan, folder / plan.name, say=log.say)
         largest = hub.setup.largest
         enrol(folder, plan.name, Enrolled(plan.clients, largest))
-        spoke = Spoke(plan.name, HUB, facts["place"], plan.clients, identity)
+        inside = facts["inside"]
+        spoke = Spoke(plan.name, HUB, facts["place"], plan.clients, identity, inside=inside)
         passport = Passport.shown(identity, log.say)
         with connected(Net(spoke, largest), log.say, plan.rules.give_up) as net:
             again = partial(enter, say=log.say, patience=plan.rules.give_up)

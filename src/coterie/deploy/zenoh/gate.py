@@ -1,6 +1,9 @@
 """A hub that is up: the gate through which clients come, and what runs plans.
 
-The hub's folder: hub.json (where the gate is, and its keys), plans/ (what the gate knows of each
+Clients call the door (`door.py`), which passes them on to the gate; the gate listens on this
+machine only, and what runs plans calls it there.
+
+The hub's folder: hub.json (where both are, and the keys), plans/ (what the gate knows of each
 plan), and per plan NAME/ (see `Hub`) and NAME.log. The gate itself keeps nothing: it may be killed
 and started again at any time, and everybody connects again by itself.
 """
@@ -14,29 +17,40 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from coterie.core.errors import InvalidInput
+from coterie.core.errors import CoterieError, InvalidInput
 from coterie.core.files import locked, make_folder, own_folder, write_json
 from coterie.core.hosts import is_here
 from coterie.deploy.board import Board, shown
 from coterie.deploy.keys.hub import hub_identity
 from coterie.deploy.kit import hub_keys
+from coterie.deploy.ports import free_ports
 from coterie.deploy.statuses import note_certificate, statuses
+from coterie.deploy.zenoh.door import Door
 from coterie.deploy.zenoh.leftovers import hang_up
 from coterie.deploy.zenoh.net import opened
 from coterie.deploy.zenoh.passport import Passport
 from coterie.deploy.zenoh.sight import LOOK_AGAIN
-from coterie.deploy.zenoh.spokes import Enrolled, endpoint, gate
+from coterie.deploy.zenoh.spokes import SESSIONS, Enrolled, endpoint, gate
 
 Say = Callable[[str], None]
 LOOK = 0.25
 """Seconds between looks for new plans."""
+EACH = 8
+"""Connections with one certificate, and two more for every plan: one is enough, but what was cut
+may stay for a while.
+"""
+
+
+class Taken(CoterieError):
+    """Something else listens there."""
 
 
 def read_hub(folder: Path) -> dict[str, Any]:
-    """Where the gate is, and its keys."""
+    """Where door and gate are, and their keys."""
     try:
         facts: dict[str, Any] = json.loads((folder / "hub.json").read_text())
-        return {key: str(facts[key]) for key in ("keys", "place")}
+        found = {key: str(facts[key]) for key in ("keys", "place")}
+        return found | {"inside": str(facts.get("inside", ""))}  # earlier versions had none
     except (OSError, ValueError, KeyError, TypeError):
         raise InvalidInput(
             f"no hub was started in {str(folder)!r}; start one with `coterie hub up --keys KEYS"
@@ -56,12 +70,15 @@ class Gate:
 
     def __init__(self, keys: Path, folder: Path, host: str, port: int, say: Say) -> None:
         self.folder, self.say = folder.absolute(), say
-        self.listen = endpoint(f"{host}:{port}", "the hub's host and port")
+        self.outside = endpoint(f"{host}:{port}", "the hub's host and port").removeprefix("tls/")
+        self.door = Door(host, port, say)
+        self.listen = ""
         self.identity = hub_identity(keys.absolute())
         self.passport = Passport.shown(self.identity, say)
         everywhere = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
         self.place = f"{everywhere.get(host, host)}:{port}"
         self.session: Any = None
+        self._listener: Any = None
         self._admitted: dict[str, Enrolled] | None = None
         self._bad: set[Path] = set()
 
@@ -91,22 +108,55 @@ class Gate:
         if fresh is not None:
             self.passport, self.identity = fresh, fresh.identity
             note_certificate(self.folder, self.identity)
-        self.close()
-        self.session = opened(gate(self.identity, self.listen, now), self._unopened)
+        self.door.open()
+        self._shut()
+        self._open(now)
         before, self._admitted = self._admitted, now
         for plan, one in now.items():
             if (before or {}).get(plan) != one:
                 self.say(f"{plan}: {', '.join(one.clients)} may take part.")
 
-    def _unopened(self, reason: str) -> InvalidInput:
-        place = self.listen.removeprefix("tls/")
-        return InvalidInput(f"nobody can listen on {place}: {reason}.")
+    def _open(self, plans: dict[str, Enrolled]) -> None:
+        """Where it was before, so that what runs plans finds it; elsewhere if that is taken."""
+        for port in [*self._before(), *free_ports(3)]:
+            self.listen = f"tls/127.0.0.1:{port}"
+            try:
+                self.session = opened(gate(self.identity, self.listen, plans), Taken)
+                break
+            except Taken as error:
+                reason = error
+        else:
+            raise InvalidInput(f"the gate cannot listen on this machine: {reason}.")
+        clients = sum(len(one.clients) for one in plans.values())
+        strangers = self.door.strangers
+        strangers.from_one, strangers.with_one = SESSIONS // 2 + 2 * clients, EACH + 2 * len(plans)
+        self._listener = self.session.info.declare_link_events_listener(self._linked, history=True)
+        self.door.towards(port)
+        self._note()
+
+    def _before(self) -> list[int]:
+        if self.listen:
+            return [int(self.listen.rpartition(":")[2])]
+        with contextlib.suppress(InvalidInput, ValueError):
+            return [int(read_hub(self.folder)["inside"].rpartition(":")[2])]
+        return []
+
+    def _linked(self, event: Any) -> None:
+        """On a thread of Zenoh's."""
+        name, port = event.link.auth_identifier, event.link.dst.rpartition(":")[2]
+        if name and port.isdigit():
+            self.door.proven(int(port), name)
 
     def listens(self) -> bool:
         return self.session is not None
 
     def close(self) -> None:
+        self._shut()
+        self.door.close()
+
+    def _shut(self) -> None:
         if self.session is not None:
+            self.door.towards(None)
             self.session.close()
             self.session = None
             hang_up(self.listen)
@@ -116,10 +166,8 @@ class Gate:
         checked = time.monotonic()
         try:
             self.look()
-            facts = {"keys": str(self.identity.folder), "place": self.place}
-            write_json(self.folder / "hub.json", facts)
             note_certificate(self.folder, self.identity)
-            self.say(f"the hub is up at {self.listen.removeprefix('tls/')}.")
+            self.say(f"the hub is up at {self.outside}.")
             while True:
                 time.sleep(LOOK)
                 self.look()
@@ -128,6 +176,11 @@ class Gate:
                     self.passport.check()
         finally:
             self.close()
+
+    def _note(self) -> None:
+        inside = self.listen.removeprefix("tls/")
+        facts = {"keys": str(self.identity.folder), "place": self.place, "inside": inside}
+        write_json(self.folder / "hub.json", facts)
 
 
 def up(
@@ -143,6 +196,7 @@ def up(
         _allow_many_links()
         board = Board("hub", gate.identity.name, gate.identity.expires, gate.listens)
         board.statuses = lambda: statuses(folder)
+        board.refused = lambda: gate.door.strangers.refused
         with contextlib.suppress(KeyboardInterrupt), shown(board, metrics):
             gate.stay()
 

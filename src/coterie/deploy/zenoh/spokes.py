@@ -32,6 +32,8 @@ by name rather than thrown away unseen.
 """
 HANDSHAKE_MS = 5000
 """Who has not shown a certificate after so long is hung up on."""
+SESSIONS = 256
+"""And four for every client: the most that a gate has."""
 CONNECT_MS = 1500
 """How long a participant tries to connect before it says that it cannot."""
 _PLACE = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:/\s\[\]]+):(\d{1,5})")
@@ -66,6 +68,8 @@ class Spoke:
     neighbours: Collection[str]
     identity: Any
     listen: str = ""
+    inside: str = ""
+    """host:port by which the process that runs the plan reaches the gate without its door."""
 
     @property
     def tells(self) -> bool:
@@ -91,7 +95,7 @@ class Spoke:
         return common() | {
             "mode": "client",
             "connect": {
-                "endpoints": [endpoint(self.place, "hub")],
+                "endpoints": [endpoint(p, "hub") for p in (self.inside, self.place) if p],
                 "timeout_ms": CONNECT_MS,
                 "exit_on_failure": True,
                 "retry": RETRY,
@@ -124,7 +128,7 @@ def gate(identity: Any, listen: str, plans: Mapping[str, Enrolled]) -> dict[str,
     clients = sum(len(one.clients) for one in plans.values())
     limits = {
         "accept_timeout": HANDSHAKE_MS,
-        "max_sessions": 256 + 4 * clients,
+        "max_sessions": SESSIONS + 4 * clients,
     }
     return common() | {
         "mode": "router",

@@ -16,6 +16,10 @@ TURN = 15.0
 """Seconds after which a client that was asked to send keeps nobody else waiting any more. What it
 sends later is taken all the same: it may have a slow link.
 """
+TOGETHER = 4
+"""Times `most` that may be under way when those that are late count, too: what slow links bring
+together has an end. Who is asked and never answers leaves when its question is dropped.
+"""
 
 
 class Turns:
@@ -38,7 +42,8 @@ class Turns:
         if self.most is None or not self._ready:
             return []
         under_way = sum(now - at < TURN for at in self._asked.values())
-        found = [*itertools.islice(self._ready, max(0, self.most - under_way))]
+        places = min(self.most - under_way, TOGETHER * self.most - len(self._asked))
+        found = [*itertools.islice(self._ready, max(0, places))]
         for k in found:
             del self._ready[k]
             self._asked[k] = now
