@@ -20,8 +20,16 @@ from coterie.deploy.zenoh import door as doors
 from coterie.deploy.zenoh.door import Door
 from coterie.deploy.zenoh.gate import Gate, enrol
 from coterie.deploy.zenoh.net import Net
+from coterie.deploy.zenoh.probe import why_not
 from coterie.deploy.zenoh.spokes import HUB, Enrolled, Unreachable
-from coterie.deploy.zenoh.strangers import AT_ONCE, DEBT, REMEMBERED, TOGETHER, Strangers
+from coterie.deploy.zenoh.strangers import (
+    AT_ONCE,
+    FAILURES,
+    KNOWN,
+    REMEMBERED,
+    TOGETHER,
+    Strangers,
+)
 from tests.deploy.test_gate import CLIENTS, PLAN, Yard, asks
 
 HOME, STRANGER = "127.0.0.1", "127.0.0.9"
@@ -55,7 +63,7 @@ def fail(strangers: Strangers, address: str, now: float) -> bool:
 
 def test_an_address_that_fails_is_kept_waiting_and_forgiven_with_time() -> None:
     strangers = Strangers()
-    assert sum(fail(strangers, "a", 0.0) for _ in range(100)) == DEBT
+    assert sum(fail(strangers, "a", 0.0) for _ in range(100)) == FAILURES
     assert strangers.refuses("a", 0.0) == "too many failures"
     assert not strangers.refuses("b", 0.0)
     # From then on as many as are forgiven: one a second.
@@ -74,27 +82,36 @@ def test_many_addresses_together_may_not_fail_more_and_who_is_known_comes_in() -
     assert not strangers.refuses("one more", 2.0)
 
 
-def test_strangers_have_so_many_handshakes_and_an_address_so_many_connections() -> None:
+def test_a_known_address_may_fail_more_often() -> None:
+    """Honest clients give up and call again where a hub has too much to do."""
     strangers = Strangers()
-    strangers.from_one = AT_ONCE + 5
+    strangers.enters("known", 0.0)
+    strangers.shows("known", "ward-a", 0.0)
+    assert sum(fail(strangers, "known", 0.0) for _ in range(1000)) == KNOWN
+    assert strangers.refuses("known", 0.0) == "too many failures"
+    assert not strangers.refuses("another", 0.0)
+
+
+def test_strangers_have_so_many_handshakes_and_a_known_address_its_own() -> None:
+    strangers = Strangers()
     for _ in range(AT_ONCE):
         assert not strangers.refuses("a", 0.0)
         strangers.enters("a", 0.0)
     for address in "ab":
-        assert strangers.refuses(address, 0.0) == "too many handshakes of strangers"
-    strangers.shows("a", "ward-a", 0.0)  # now it is known
-    for _ in range(5):
-        assert not strangers.refuses("a", 0.0)
-        strangers.enters("a", 0.0)
-    assert strangers.refuses("a", 0.0) == "too many connections"
-    assert not strangers.refuses("b", 0.0)  # a's handshakes are no strangers' any more
-    strangers.leaves("a", "ward-a", 0.0)
-    assert not strangers.refuses("a", 0.0)
+        assert strangers.refuses(address, 0.0) == "too many handshakes at once"
+    strangers.shows("a", "ward-a", 0.0)
+    for address in "ab":  # a is known, and what it has under way is no stranger's any more
+        assert not strangers.refuses(address, 0.0)
+    strangers.enters("a", 0.0)
+    assert strangers.refuses("a", 0.0) == "too many handshakes at once"
+    assert not strangers.refuses("b", 0.0)
     # Nothing is left of it when all have gone.
-    for _ in range(AT_ONCE + 4):
+    strangers.leaves("a", "ward-a", 0.0)
+    for _ in range(AT_ONCE):
         strangers.leaves("a", None, 0.0, failed=False)
     assert not strangers._unproven
     assert not strangers.caller("a", 0.0).connections
+    assert not strangers.caller("a", 0.0).unproven
 
 
 def test_a_certificate_has_so_many_connections() -> None:
@@ -195,7 +212,7 @@ def test_who_fails_often_is_kept_waiting_and_others_are_not(yard: Yard) -> None:
             one.sendall(hello())
             hung_up(one)
     strangers = yard.gate.door.strangers
-    assert strangers.refused["too many failures"] >= 60 - DEBT - 20
+    assert strangers.refused["too many failures"] >= 60 - FAILURES - 20
     told = [words for words in yard.said if STRANGER in words]
     assert told == [f"callers from {STRANGER} are kept waiting: too many failures."]
     began = time.monotonic()
@@ -216,6 +233,36 @@ def test_a_certificate_that_has_its_connections_gets_no_more(yard: Yard) -> None
             time.sleep(0.2)
             assert other.linked()
     assert any("the certificate of ward-a" in words for words in yard.said)
+
+
+def test_who_is_kept_waiting_is_told_so_and_not_that_its_keys_are_wrong(yard: Yard) -> None:
+    who = yard.net("ward-a").address.identity
+    assert "would let these keys in" in why_not(f"{HOME}:{yard.port}", who)
+    yard.gate.door.strangers.caller(HOME, time.monotonic()).debt.size = 1000.0
+    assert "lets nobody in from this address for now" in why_not(f"{HOME}:{yard.port}", who)
+
+
+def test_a_client_has_a_connection_for_every_plan_that_it_has_joined(yard: Yard) -> None:
+    """Also for those that are not run yet, of which the gate knows nothing."""
+    with contextlib.ExitStack() as stack:
+        sessions = [stack.enter_context(yard.net("ward-a")) for _ in range(45)]
+        time.sleep(0.5)
+        assert all(one.linked() for one in sessions)
+        assert not refused(yard)
+
+
+def test_who_calls_while_the_gate_opens_anew_waits_for_it(yard: Yard) -> None:
+    port = int(yard.gate.listen.rpartition(":")[2])
+    yard.gate.door.towards(None)
+    with call(yard) as one:
+        one.sendall(hello())
+        one.settimeout(0.5)
+        with pytest.raises(TimeoutError):
+            one.recv(1)
+        yard.gate.door.towards(port)
+        one.settimeout(10.0)
+        one.recv(1000)  # the gate has something to say of this hello
+    assert not refused(yard)
 
 
 def test_a_caller_still_learns_from_tls_why_it_is_not_let_in(yard: Yard) -> None:

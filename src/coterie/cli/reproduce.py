@@ -115,15 +115,15 @@ def reproduce(
     with bars(beside(as_json)) as begin:
         wish = Wish(
             work / "quick" if quick else work,
-            seeds,
-            quick,
-            jobs,
-            begin,
-            say,
-            tuple(blocks or ()),
-            where,
-            folder / FOLDER,
-            again,
+            seeds=seeds,
+            quick=quick,
+            jobs=jobs,
+            begin=begin,
+            say=say,
+            blocks=tuple(blocks or ()),
+            cluster=where,
+            tuned=folder / FOLDER,
+            again=again,
         )
         for table, done in carry_out(tables, wish):
             if done:

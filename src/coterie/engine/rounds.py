@@ -110,6 +110,11 @@ def stale_neighbours(spec: Spec, method: Method) -> bool:
     return bool(getattr(method, "hears_all", False)) and spec.cohort < spec.clients
 
 
+def everybody_trains(spec: Spec, method: Method) -> bool:
+    """False also where the work of those that were not sampled is put off (`spec.unseen`)."""
+    return method.trains_all and not spec.unseen
+
+
 def device_round(spec: Spec, setting: Setting, state: State, t: Scalar) -> tuple[State, Log]:
     """A round on the states of all N clients, kept on the device: take the rows that train, and put
     them back.
@@ -125,7 +130,7 @@ def device_round(spec: Spec, setting: Setting, state: State, t: Scalar) -> tuple
     everyone = jnp.arange(spec.clients)
     if spec.cohort == spec.clients:
         return one_round(spec, setting, state, Who(everyone), t)
-    if setting.method.trains_all and not spec.unseen:
+    if everybody_trains(spec, setting.method):
         return one_round(spec, setting, state, Who(everyone, members), t)
     setting = setting._replace(data=gathered(spec.mesh, setting.data, members))
     taken = jax.tree.map(lambda r: r[members], state.rows)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.engine.rounds import round_cohort, stale_neighbours
+from coterie.engine.rounds import everybody_trains, round_cohort, stale_neighbours
 from coterie.engine.setting import Log, Spec, Who
 
 if TYPE_CHECKING:
@@ -46,8 +46,7 @@ def who_of(sim: Simulator, gone: NDArray[np.bool_] | None) -> Who:
     if sim.supply.edges is not None:
         return Who(sim.supply.edges.ends(sim.t))
     n, members = sim.spec.clients, sim.cohort(sim.t)
-    everybody = sim.method.trains_all and not sim.spec.unseen
-    trainers = np.arange(n) if everybody else members
+    trainers = np.arange(n) if everybody_trains(sim.spec, sim.method) else members
     if gone is not None:
         members, trainers = members[~gone[members]], trainers[~gone[trainers]]
     senders = None if len(members) == len(trainers) else np.searchsorted(trainers, members)
@@ -74,8 +73,7 @@ def next_ids(sim: Simulator) -> NDArray[Any] | None:
     everybody, or no round comes.
     """
     t = sim.t + 1
-    everybody = sim.method.trains_all and not sim.spec.unseen
-    if t >= sim.training.rounds or sim.pooled or everybody:
+    if t >= sim.training.rounds or sim.pooled or everybody_trains(sim.spec, sim.method):
         return None
     return sim.cohort(t) if sim.supply.edges is None else sim.supply.edges.ends(t)
 

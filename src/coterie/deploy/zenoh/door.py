@@ -30,6 +30,8 @@ PART = 1 << 16
 GOODBYE = 2.0
 """Seconds in which who is hung up on may read why."""
 HANDSHAKE, CLIENT_HELLO = 0x16, 0x01
+NOT_NOW = bytes.fromhex("15 0303 0002 02 50")
+"""As TLS says that it is not the caller's fault: a fatal alert, internal_error."""
 
 
 @dataclasses.dataclass
@@ -139,9 +141,17 @@ class Door:
             why = self.strangers.refuses(address, time.monotonic())
             if why:
                 self._refuse(address, why)
-                return
-            if self._inside is not None:
+                await self._loop.sock_sendall(caller, NOT_NOW)
+            elif await self._there():
                 await self._let_in(caller, address, hello)
+
+    async def _there(self) -> bool:
+        """Wait while the gate opens anew."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(HELLO_SECONDS):
+                while self._inside is None:
+                    await asyncio.sleep(0.05)
+        return self._inside is not None
 
     def _refuse(self, address: str, why: str) -> None:
         self.strangers.refused[why] += 1

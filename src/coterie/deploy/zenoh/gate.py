@@ -30,14 +30,14 @@ from coterie.deploy.zenoh.leftovers import hang_up
 from coterie.deploy.zenoh.net import opened
 from coterie.deploy.zenoh.passport import Passport
 from coterie.deploy.zenoh.sight import LOOK_AGAIN
-from coterie.deploy.zenoh.spokes import SESSIONS, Enrolled, endpoint, gate
+from coterie.deploy.zenoh.spokes import Enrolled, endpoint, gate
 
 Say = Callable[[str], None]
 LOOK = 0.25
 """Seconds between looks for new plans."""
-EACH = 8
-"""Connections with one certificate, and two more for every plan: one is enough, but what was cut
-may stay for a while.
+EACH = 64
+"""Connections with one certificate, and two more for every plan that is run: a client has one for
+every plan that it has joined, also for those that are not run yet.
 """
 
 
@@ -127,9 +127,7 @@ class Gate:
                 reason = error
         else:
             raise InvalidInput(f"the gate cannot listen on this machine: {reason}.")
-        clients = sum(len(one.clients) for one in plans.values())
-        strangers = self.door.strangers
-        strangers.from_one, strangers.with_one = SESSIONS // 2 + 2 * clients, EACH + 2 * len(plans)
+        self.door.strangers.with_one = EACH + 2 * len(plans)
         self._listener = self.session.info.declare_link_events_listener(self._linked, history=True)
         self.door.towards(port)
         self._note()

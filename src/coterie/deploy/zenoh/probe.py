@@ -30,6 +30,11 @@ def why_not(place: str, identity: Any, *, by_name: bool = True) -> str:
         except ssl.SSLCertVerificationError as error:
             return f"the hub at {place} is not let in here: {_wrong(error, clock)}"
         except ssl.SSLError as error:
+            if "INTERNAL_ERROR" in str(error.reason or ""):  # its door (door.py)
+                return (
+                    f"the hub at {place} lets nobody in from this address for now: too many callers"
+                    " were there at once, or failed"
+                )
             return f"the hub at {place} lets nobody in with these keys: {_refused(error, clock)}"
         except TimeoutError:
             return (

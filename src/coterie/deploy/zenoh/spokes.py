@@ -32,8 +32,6 @@ by name rather than thrown away unseen.
 """
 HANDSHAKE_MS = 5000
 """Who has not shown a certificate after so long is hung up on."""
-SESSIONS = 256
-"""And four for every client: the most that a gate has."""
 CONNECT_MS = 1500
 """How long a participant tries to connect before it says that it cannot."""
 _PLACE = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:/\s\[\]]+):(\d{1,5})")
@@ -128,7 +126,7 @@ def gate(identity: Any, listen: str, plans: Mapping[str, Enrolled]) -> dict[str,
     clients = sum(len(one.clients) for one in plans.values())
     limits = {
         "accept_timeout": HANDSHAKE_MS,
-        "max_sessions": SESSIONS + 4 * clients,
+        "max_sessions": 256 + 4 * clients,
     }
     return common() | {
         "mode": "router",

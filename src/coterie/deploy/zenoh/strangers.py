@@ -4,7 +4,7 @@ Zenoh (1.10) accepts nobody for 0.1 s after each handshake that fails, so that s
 often keep everybody out. Here an address that fails is in debt. Debts are forgiven with time, and
 an address whose debt is too large is not let in until then. An address from which somebody has
 shown a certificate is known; those that are not share a debt of their own, so that many of them
-together cannot do what one may not. And no certificate, and no address, has all the connections.
+together cannot do what one may not. And no certificate has all the connections.
 """
 
 from __future__ import annotations
@@ -13,12 +13,18 @@ import dataclasses
 import ipaddress
 from collections import Counter, OrderedDict
 
-DEBT, FORGIVEN = 20.0, 1.0
+FAILURES, FORGIVEN = 20.0, 1.0
 """Handshakes that may fail at one address, and how many are forgiven a second."""
 TOGETHER, FORGIVEN_TOGETHER = 40.0, 2.0
 """The same for all addresses that are not known."""
-AT_ONCE = 64
-"""Handshakes that may be under way from all addresses that are not known: Zenoh has 100 at once."""
+KNOWN, FORGIVEN_KNOWN = 100.0, 4.0
+"""The same for an address that is known: where a hub has too much to do, honest clients give up and
+call again.
+"""
+AT_ONCE = 48
+"""Handshakes that may be under way from a known address, and from all others together: Zenoh has
+100 at once.
+"""
 REMEMBERED = 4096
 """Addresses; those that were heard of longest ago are forgotten first."""
 
@@ -41,6 +47,7 @@ def whose(host: str) -> str:
 class Debt:
     """Grows with every failure, shrinks with time."""
 
+    most: float
     forgiven: float
     size: float = 0.0
     at: float = 0.0
@@ -52,6 +59,9 @@ class Debt:
 
     def grow(self, now: float) -> None:
         self.size = self.now(now) + 1.0
+
+    def too_large(self, now: float) -> bool:
+        return self.now(now) >= self.most
 
 
 @dataclasses.dataclass
@@ -71,18 +81,17 @@ class Strangers:
     """Keeps count. Nothing here knows of sockets or clocks."""
 
     def __init__(self) -> None:
-        self.from_one = AT_ONCE
-        """The most connections from one address, and with one certificate."""
         self.with_one = AT_ONCE
+        """The most connections with one certificate."""
         self.refused = Counter[str]()
-        self._together = Debt(FORGIVEN_TOGETHER)
+        self._together = Debt(TOGETHER, FORGIVEN_TOGETHER)
         self._unproven = 0
         """Handshakes under way from addresses that are not known."""
         self._callers: OrderedDict[str, Caller] = OrderedDict()
         self._names = Counter[str]()
 
     def caller(self, address: str, now: float) -> Caller:
-        found = self._callers.setdefault(address, Caller(Debt(FORGIVEN, at=now)))
+        found = self._callers.setdefault(address, Caller(Debt(FAILURES, FORGIVEN, at=now)))
         self._callers.move_to_end(address)
         if len(self._callers) > REMEMBERED:
             for name, one in self._callers.items():
@@ -94,15 +103,13 @@ class Strangers:
     def refuses(self, address: str, now: float) -> str:
         """Why nobody is let in from there now; nothing: come in."""
         found = self.caller(address, now)
-        if found.connections >= self.from_one:
-            return "too many connections"
-        if found.debt.now(now) >= DEBT:
+        if found.debt.too_large(now):
             return "too many failures"
-        if found.known:
-            return ""
-        if self._unproven >= AT_ONCE:
-            return "too many handshakes of strangers"
-        return "too many failures of strangers" if self._together.now(now) >= TOGETHER else ""
+        if (found.unproven if found.known else self._unproven) >= AT_ONCE:
+            return "too many handshakes at once"
+        if not found.known and self._together.too_large(now):
+            return "too many failures of strangers"
+        return ""
 
     def enters(self, address: str, now: float) -> None:
         found = self.caller(address, now)
@@ -116,6 +123,7 @@ class Strangers:
         if not found.known:
             self._unproven -= found.unproven
             found.known = True
+            found.debt = dataclasses.replace(found.debt, most=KNOWN, forgiven=FORGIVEN_KNOWN)
         self._names[name] += 1
         return self._names[name] <= self.with_one
 
