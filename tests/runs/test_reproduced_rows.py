@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from coterie.runs.reproduce.base import ACCURACY, TO_TARGET
+from coterie.runs.reproduce.base import ACCURACY, TO_TARGET, table_of
 from coterie.runs.reproduce.result import order
 from coterie.runs.reproduce.rows import Row, read_csv, table_csv
-from coterie.runs.reproduce.summary import write_summary
+from coterie.runs.reproduce.summary import summary, write_summary
 
 
 def row(label: str, paper: str, *ours: float, measure: str = ACCURACY) -> Row:
@@ -43,6 +43,31 @@ def test_verdicts_and_order() -> None:
     same = row("c", "90.0 ± 0.3", 90.9, 90.9)
     assert "The order of methods is the paper's" in order([near, same]), "c and a share a number"
     assert order([near]) == ""
+
+
+def test_a_cell_in_which_seeds_collapsed_is_not_met_and_not_first() -> None:
+    broken = row("a", "90.0 ± 0.3", NONE, 90.1)._replace(collapsed="1 of 2 seeds collapsed")
+    whole = row("b", "89.0 ± 0.1", 80.0, 80.0)
+    assert broken.verdict == "outside, 1 of 2 seeds collapsed"
+    assert "b > a; in the paper a > b" in order([broken, whole])
+    assert row("c", "4620", NONE, 4620.0).verdict == "outside, 1 of 2 seeds never"
+
+
+def test_two_readings_of_a_method_have_one_place_in_the_paper() -> None:
+    def verdicts(*rows: Row) -> dict[str, str]:
+        lines = summary([(table_of("fedu/table-4"), rows)])
+        cells = [line.split(" | ") for line in lines if line.startswith("| [")]
+        return {cell[2]: cell[-1].rstrip(" |") for cell in cells}
+
+    sampled, every = "FedU (neighbours sampled)", "FedU (all neighbours)"
+    found = verdicts(row(sampled, "97.0", 97.0), row(every, "97.0", 95.0), row("b", "96.0", 96.0))
+    assert found == {
+        sampled: "within 2 std",
+        every: "outside, -2.00; place 1 in the paper, 2 here",
+        "b": "within 2 std",  # the second of two, not of three
+    }
+    told = order([row(sampled, "97.0", 95.0), row(every, "97.0", 95.0), row("b", "96.0", 96.0)])
+    assert "in the paper FedU > b. Of 2 pairs" in told
 
 
 def test_results_can_be_read_again() -> None:

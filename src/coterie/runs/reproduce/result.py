@@ -98,12 +98,13 @@ def order(rows: Sequence[Row]) -> str:
         return ""
     mean = {r.method: (Printed.read(r.paper) or Printed(0.0)).mean for r in there}
     theirs = sorted(there, key=lambda r: -mean[r.method])
-    ours = sorted(there, key=lambda r: -float(np.mean(r.there)))
+    ours = sorted(there, key=lambda r: -r.mean)
     names = lambda given: " > ".join(r.method for r in given)
+    entries = " > ".join(dict.fromkeys(_entry_name(r, theirs) for r in theirs))
     pairs = [
         (a, b) for a, b in itertools.combinations(theirs, 2) if mean[a.method] > mean[b.method]
     ]
-    changed = [(a, b) for a, b in pairs if np.mean(a.there) < np.mean(b.there)]
+    changed = [(a, b) for a, b in pairs if a.mean < b.mean]
     if not changed:
         return f"The order of methods is the paper's: {names(ours)}."
     clear = [f"{b.method} is before {a.method}" for a, b in changed if _clearly(b, a)]
@@ -113,9 +114,16 @@ def order(rows: Sequence[Row]) -> str:
         else (", none of them by more than 2 deviations")
     )
     return (
-        f"The order has changed: {names(ours)}; in the paper {names(theirs)}. Of {len(pairs)} pairs"
+        f"The order has changed: {names(ours)}; in the paper {entries}. Of {len(pairs)} pairs"
         f" {len(changed)} changed places{told}."
     )
+
+
+def _entry_name(row: Row, rows: Sequence[Row]) -> str:
+    """What the paper calls the method of this line."""
+    same = [r for r in rows if r.entry == row.entry]
+    alone = len({r.entry for r in rows if r.entry[0] == row.entry[0]}) == 1
+    return row.entry[0] if alone and len(same) > 1 else same[0].method
 
 
 def _clearly(first: Row, second: Row) -> bool:
@@ -165,7 +173,7 @@ def _cells(table: PaperTable, each: Done, rows: Sequence[Row], quick: bool) -> l
         columns += [f"{measure}, paper", measure, "verdict"] if paper else [measure]
         for cell, r in zip(cells, mine, strict=True):
             ours = spread(r.ours, measure) or (r.collapsed or "never" if r.ours else "")
-            ours = f"{ours} ({r.collapsed})" if r.there and r.collapsed else ours
+            ours = f"{ours} ({r.lost})" if r.lost else ours
             cell += [r.paper, ours, "" if quick else r.verdict] if paper else [ours]
     for measure in (LAST, ALONE):
         mine = [r for r in rows if r.measure == measure]

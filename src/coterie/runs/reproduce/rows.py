@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -33,10 +34,31 @@ class Row(NamedTuple):
         return [v for v in self.ours if not math.isnan(v)]
 
     @property
+    def lost(self) -> str:
+        """Said where some seeds have no value, but not all."""
+        there = len(self.there)
+        if there in (0, len(self.ours)):
+            return ""
+        return self.collapsed or f"{len(self.ours) - there} of {len(self.ours)} seeds never"
+
+    @property
+    def mean(self) -> float:
+        """By which methods come in an order: behind all others where a seed has no value."""
+        return -math.inf if self.lost else float(np.mean(self.there))
+
+    @property
+    def entry(self) -> tuple[str, str]:
+        """The method of the paper: several lines may be readings of one, FedU (all neighbours) and
+        FedU (neighbours sampled), which then have its number.
+        """
+        return re.split(r" \(|, ", self.method)[0], self.paper
+
+    @property
     def verdict(self) -> str:
-        """Whether ours is within two deviations of the paper's, both added, and the paper's known
-        to its last digit; nothing where the paper has no number. Open: it is, but far away, and
-        only because seeds differ so much.
+        """Whether ours is within two deviations of the paper's (those of both, as of independent
+        numbers) and half a unit of its last digit; nothing where the paper has no number. Open: it
+        is, but far away, and only because seeds differ so much. With a seed that has no value it
+        is outside.
         """
         printed = Printed.read(self.paper)
         if printed is None or not self.ours:
@@ -45,6 +67,8 @@ class Row(NamedTuple):
             return "none, as in the paper" if not self.there else "outside, the paper has none"
         if not self.there:
             return f"outside, {self.collapsed or 'never'}"
+        if self.lost:
+            return f"outside, {self.lost}"
         away = float(np.mean(self.there)) - printed.mean
         ours = float(np.std(self.there, ddof=1)) if len(self.there) > 1 else 0.0
         room = 2 * math.hypot(ours, printed.spread or 0.0) + printed.half

@@ -11,8 +11,6 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
 from coterie.core.files import write_text
 from coterie.runs.reproduce.base import ACCURACY, AT_BUDGET, PaperTable, Printed, all_tables
 from coterie.runs.reproduce.result import spread
@@ -54,8 +52,8 @@ def summary(found: Sequence[tuple[PaperTable, Sequence[Row]]]) -> list[str]:
     counted = Counter(_kind(verdict) for _, _, verdict in cells)
     changed = sum("place" in verdict for _, _, verdict in cells)
     lines = [
-        f"{len(cells)} cells: {counted['within']} within 2 standard deviations of the paper (both"
-        f" added, and half a unit of its last digit), {counted['outside']} outside,"
+        f"{len(cells)} cells: {counted['within']} within 2 standard deviations of the paper (of"
+        f" both, and half a unit of its last digit), {counted['outside']} outside,"
         f" {counted['open']} open (far away, and within 2 deviations only because seeds differ so"
         f" much), {counted['none']} without a solution as in the paper. In {changed} the method has"
         " another place among those of its block than in the paper.",
@@ -67,6 +65,7 @@ def summary(found: Sequence[tuple[PaperTable, Sequence[Row]]]) -> list[str]:
         name = f"{table.paper}/{table.folder}"
         method = f"{row.method}, {row.column}" if row.column else row.method
         ours = spread(row.ours, row.measure) or row.collapsed or "never"
+        ours = f"{ours} ({row.lost})" if row.lost else ours
         texts = (f"[{name}]({name}/result.md)", row.block, method, row.measure, row.paper)
         lines.append("| " + " | ".join((*texts, ours, verdict)) + " |")
     return lines
@@ -88,11 +87,11 @@ def _verdict(row: Row, rows: Sequence[Row]) -> str:
     alike = [r for r in alike if not math.isnan(_printed(r))]
     if row not in alike or len(alike) < 2:
         return row.verdict
-    theirs = 1 + sum(_printed(r) > _printed(row) for r in alike)
-    mean = lambda r: float(np.mean(r.there))
-    ours = 1 + sum(mean(r) > mean(row) for r in alike)
-    tied = sum(_printed(r) == _printed(row) for r in alike)
-    if theirs <= ours < theirs + tied:
+    others = {r.entry: _printed(r) for r in alike if r.entry != row.entry}
+    theirs = 1 + sum(printed > _printed(row) for printed in others.values())
+    tied = sum(printed == _printed(row) for printed in others.values())
+    ours = 1 + len({r.entry for r in alike if r.entry != row.entry and r.mean > row.mean})
+    if theirs <= ours <= theirs + tied:
         return row.verdict
     return f"{row.verdict}; place {theirs} in the paper, {ours} here"
 
