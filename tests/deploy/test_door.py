@@ -298,6 +298,22 @@ def test_the_gate_is_found_where_it_was_and_elsewhere_if_that_is_taken(yard: Yar
         assert again() != before
 
 
+def test_who_stops_reading_does_not_hold_a_place(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gate of ours sends without end, and a caller takes nothing."""
+    monkeypatch.setattr(doors, "STUCK", 0.5)
+    monkeypatch.setattr(doors, "GOODBYE", 0.2)
+    with socket.create_server((HOME, 0)) as gate, call(yard) as one:
+        yard.gate.door.towards(gate.getsockname()[1])
+        one.sendall(hello())
+        with gate.accept()[0] as link, contextlib.suppress(OSError):
+            link.settimeout(5.0)
+            for _ in range(1000):
+                link.sendall(bytes(1 << 20))
+        until(lambda: not yard.gate.door._visits)
+
+
 def test_a_large_message_comes_through_whole(yard: Yard) -> None:
     large = 8 << 20
     enrol(yard.folder / "hub", PLAN, Enrolled(CLIENTS, 2 * large))

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from coterie import Federation
+from coterie.cli.deploy import status_table
 from coterie.cli.peer import peer
 from coterie.core.errors import InvalidInput
 from coterie.deploy import compact
@@ -18,6 +20,7 @@ from coterie.deploy.log import GaveUp
 from coterie.deploy.messages import Ahead, refusal
 from coterie.deploy.plan import Rules
 from coterie.deploy.site import save_own
+from coterie.deploy.statuses import read_statuses
 from coterie.deploy.zenoh import star
 from coterie.deploy.zenoh.gate import read_hub
 from coterie.deploy.zenoh.join import join
@@ -129,6 +132,45 @@ def test_a_hub_that_is_older_than_its_clients_says_what_heals_it(
         room.run()
 
 
+def test_nobody_who_is_there_is_said_to_be_better_revoked(tmp_path: Path, fed: Federation) -> None:
+    """An older hub while one client is away: it cannot know that all are ahead, and says what the
+    others told it, not that one of them should be revoked.
+    """
+    plan = make_plan(fed, "fedavg", rounds=2, rules=Rules(give_up=0.5))
+    AskingRoom(tmp_path, fed, plan).run()
+    shutil.rmtree(tmp_path / "hub")
+    room = AskingRoom(tmp_path, fed, plan)
+    room.away = {"ward-c"}
+    with pytest.raises(GaveUp) as gave_up:
+        room.run()
+    told = str(gave_up.value)
+    assert "has done round 1 already, so this hub's folder is older" in told
+    assert "coterie hub go-back" in told
+    assert told.endswith("If ward-c will never come back: `coterie keys revoke KEYS ward-c`.")
+    assert "revoke KEYS ward-a" not in told
+
+
+def test_the_status_says_who_is_there(tmp_path: Path, fed: Federation) -> None:
+    plan = make_plan(fed, "pfedme", rounds=2, rules=Rules(patience=0.2, give_up=0.5))
+    room = AskingRoom(tmp_path, fed, plan)
+    room.away, room.revoked = {"ward-c"}, {"ward-b"}
+    with pytest.raises(GaveUp):
+        room.run()
+    (now,) = read_statuses(tmp_path / "hub")
+    assert [c["standing"] for c in now["clients"]] == ["there", "revoked", "gone"]
+    text = Console(width=120)
+    with text.capture() as shown:
+        text.print(status_table(now | {"exact": False}))
+    assert "never, revoked" in shown.get()
+    assert "never, gone" in shown.get()
+    assert "set back: not the plan's exact result" in shown.get()
+    room.away, room.revoked = set(), set()
+    room.run()
+    (now,) = read_statuses(tmp_path / "hub")
+    assert now["exact"]
+    assert [c["standing"] for c in now["clients"]] == ["", "", ""]  # nobody looks any more
+
+
 def test_a_client_whose_folder_is_lost_is_told_of_by_both(tmp_path: Path, fed: Federation) -> None:
     plan = make_plan(fed, "fedu", rounds=3, rules=Rules(give_up=0.5))
     refusals: list[str] = []
@@ -152,7 +194,8 @@ def test_a_client_whose_folder_is_lost_is_told_of_by_both(tmp_path: Path, fed: F
         room.run()
     assert "had round 0 of this client, but the folder 'ward-b' knows of none" in str(room.forgot)
     said = "ward-b cannot answer: the hub has had round 0 of this client"
-    assert any(said in sentence for sentence in room.said)
+    (sentence,) = [sentence for sentence in room.said if said in sentence]
+    assert "--newcomer" in sentence, "the command that helps is not cut off"
 
 
 def test_a_hub_needs_keys_of_its_own_kind(tmp_path: Path) -> None:

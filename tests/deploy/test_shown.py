@@ -11,7 +11,7 @@ from rich.console import Console
 
 from coterie.cli.deploy import status_table
 from coterie.deploy import messages
-from coterie.deploy.messages import Refusal, Rejected, Reply, envelope, opened
+from coterie.deploy.messages import LONGEST_TEXT, Refusal, Rejected, Reply, envelope, opened
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07[/x][red]\r\nround 9: finished.\u202e\u009b31m" + "x" * 5000
 
@@ -42,7 +42,7 @@ def reply(**fields: Any) -> str:
 )
 def test_sentences_about_a_message_are_one_printable_line(text: str) -> None:
     assert told(text).isprintable()
-    assert len(told(text)) < 400
+    assert len(told(text)) <= LONGEST_TEXT
 
 
 def test_another_plan_is_named_by_letters_only() -> None:

@@ -33,6 +33,7 @@ from coterie.runs.reproduce.cost import note_costs, read_costs, told
 from coterie.runs.reproduce.plan import study_of
 from coterie.runs.reproduce.result import write
 from coterie.runs.reproduce.rows import read_csv
+from coterie.runs.reproduce.sheet import _same
 from tests.conftest import Cli
 
 REAL = os.environ.get("COTERIE_DATA")
@@ -174,6 +175,20 @@ def test_blocks_of_an_earlier_command_stay_in_the_result(tmp_path: Path) -> None
     changed = dataclasses.replace(first, experiment={**first.experiment, "training": training})
     write(dataclasses.replace(both, blocks=(changed, second)), [dnn], tmp_path, QUICK)
     assert {r.block for r in read_csv((folder / "result.csv").read_text())} == {"synthetic-dnn"}
+
+
+def test_a_block_for_which_something_else_is_searched_is_made_anew(tmp_path: Path) -> None:
+    block = tiny("lp-proj/table-4", "synthetic-00", "lp-proj-2").blocks[0]
+    study = study_of(block, tmp_path)
+    assert study is not None
+    config = {**block.settings(1, quick=False), "methods": block.methods()}
+    file = tmp_path / f"{block.name}.toml"
+    tuned = f"# tuned: tuned/{study.folder.name}.json\n"
+    file.write_text(tuned + Experiment.from_config(config).to_toml())
+    assert _same(block, tmp_path, False)
+    (line,) = block.lines
+    fixed = dataclasses.replace(line, fixed=("lam",))
+    assert not _same(dataclasses.replace(block, lines=(fixed,)), tmp_path, False)
 
 
 def test_under_attack_scores_are_of_honest_clients_and_runs_are_shared(tmp_path: Path) -> None:

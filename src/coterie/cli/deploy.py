@@ -141,7 +141,9 @@ def status_table(now: dict[str, Any]) -> Table:
         f"test {escape(metric['title'])}",
         title=escape(title),
         title_justify="left",
-        caption=" · ".join(filter(None, (f"{escape(metric['title'])}: {better}", _ends(now)))),
+        caption=" · ".join(
+            filter(None, (f"{escape(metric['title'])}: {better}", _exact(now), _ends(now)))
+        ),
         caption_justify="left",
     )
     for c in now["clients"]:
@@ -153,13 +155,24 @@ def status_table(now: dict[str, Any]) -> Table:
         amounts = (
             bytes_text(c["up"]),
             bytes_text(c["down"]),
-            ago(c["last_seen"]) if c["last_seen"] else "never",
+            _seen(c),
             str(c["rejected"]),
         )
         table.add_row(
             escape(c["name"]), str(c["rounds"]), *amounts, ", ".join(scores) or "not shared"
         )
     return table
+
+
+def _exact(now: dict[str, Any]) -> str:
+    return "" if now.get("exact", True) else "[red]set back: not the plan's exact result[/]"
+
+
+def _seen(client: dict[str, Any]) -> str:
+    """When a client was last heard of, and what has become of it."""
+    when = ago(client["last_seen"]) if client["last_seen"] else "never"
+    standing = client.get("standing", "")  # earlier versions had none
+    return when if standing in ("", "there") else f"{when}, {standing}"
 
 
 def ago(moment: float) -> str:

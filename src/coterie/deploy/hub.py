@@ -71,6 +71,8 @@ class Hub:
                 kept = disk.load(folder / FILE, self.kept, self._whose)
             self.kept = kept.with_totals(plan.training.rounds) if kept.ledger.parts else kept
         self.round: HubRound = self._round()
+        self.standing: dict[str, str] = {}
+        """For people: who is there, gone, revoked or has begun anew; nothing where nobody looks."""
         if memory := needs(self.setup):
             say(memory)
 
@@ -353,10 +355,13 @@ class Hub:
         disk.save(self.folder / FILE, new, self._whose)
         self.kept = new
         self.lookout.look(self.ledger, now=self.finished)
+        self.tell()
+
+    def tell(self) -> None:
+        """Write what `coterie status` shows."""
         write_json(self.folder / "status.json", self.status())
 
     def status(self) -> dict[str, Any]:
-        """What `coterie status` shows."""
         names = (
             self.plan.clients
             if not isinstance(self.plan.clients, int)
@@ -365,6 +370,7 @@ class Hub:
         clients = [
             {
                 "name": name,
+                "standing": self.standing.get(name, ""),
                 "up": record.billed.up,
                 "down": record.billed.down,
                 "rounds": record.billed.rounds,
@@ -381,6 +387,7 @@ class Hub:
             "round": self.t,
             "rounds": self.plan.exchanges,
             "finished": self.finished,
+            "exact": not self.kept.again,
             "up": self.ledger.up,
             "down": self.ledger.down,
             "clients": clients,

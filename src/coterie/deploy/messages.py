@@ -147,11 +147,17 @@ def refused(sentence: str, done: Any) -> Refusal:
     return Refusal(one_line(sentence), done if _is(done, "int") else None)
 
 
+LONGEST_TEXT = 600
+"""Characters: our own sentences are shorter, and have the command that helps at their end."""
+
+
 def one_line(text: str) -> str:
     """What somebody else has written, fit for a log: one line, and nothing that moves a terminal's
     cursor.
     """
-    return " ".join("".join(c if c.isprintable() else " " for c in text[:2000]).split())[:300]
+    return " ".join("".join(c if c.isprintable() else " " for c in text[:2000]).split())[
+        :LONGEST_TEXT
+    ]
 
 
 _SCORE = re.compile(r"[a-z0-9-]{1,40}/[a-z0-9_-]{1,40}")

@@ -25,7 +25,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import tomllib
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -35,6 +34,7 @@ import tomli_w
 from coterie.adversary import Attack, get_attack
 from coterie.channel import PLAIN, get_channel
 from coterie.core.errors import InvalidInput, unknown
+from coterie.core.toml import tables
 from coterie.data.base import Source, get_source
 from coterie.data.digest import hash_federation
 from coterie.data.federation import Federation
@@ -188,31 +188,17 @@ class Experiment:
     @staticmethod
     def read(path: Path, what: str = "experiment") -> dict[str, Any]:
         """The tables of a TOML file."""
+        whose = f"the {what} file {str(path)!r}"
         try:
             with path.open("rb") as f:
-                if len(data := f.read(LARGEST_FILE + 1)) > LARGEST_FILE:
-                    raise InvalidInput(
-                        f"the {what} file {str(path)!r} has more than {LARGEST_FILE} bytes."
-                    )
-                return tomllib.loads(data.decode())
+                data = f.read(LARGEST_FILE + 1)
         except FileNotFoundError:
-            raise InvalidInput(f"the {what} file {str(path)!r} does not exist.") from None
-        except (OSError, UnicodeDecodeError) as error:
-            raise InvalidInput(f"the {what} file {str(path)!r} cannot be read: {error}.") from None
-        except tomllib.TOMLDecodeError as error:
-            raise InvalidInput(
-                f"the {what} file {str(path)!r} is not valid TOML: {error}."
-            ) from None
-        except RecursionError:
-            raise InvalidInput(
-                f"the {what} file {str(path)!r} holds tables or lists in each other too deeply."
-            ) from None
-        except InvalidInput:
-            raise
-        except ValueError:  # what TOML calls an integer, and Python refuses to make one of
-            raise InvalidInput(
-                f"the {what} file {str(path)!r} holds a number with too many digits."
-            ) from None
+            raise InvalidInput(f"{whose} does not exist.") from None
+        except OSError as error:
+            raise InvalidInput(f"{whose} cannot be read: {error}.") from None
+        if len(data) > LARGEST_FILE:
+            raise InvalidInput(f"{whose} has more than {LARGEST_FILE} bytes.")
+        return tables(data, whose)
 
     def to_config(self) -> dict[str, Any]:
         config: dict[str, Any] = {

@@ -22,6 +22,10 @@ from coterie.deploy.zenoh.sight import LATER
 from coterie.deploy.zenoh.spokes import HUB, Enrolled, Spoke, Unreachable
 from coterie.deploy.zenoh.star import Asking, Show
 
+PAUSE, MOST_PAUSE = 0.1, 4.0
+"""Seconds between two calls for each second that one has waited already, and the most: who cannot
+be let in must not use up what the hub's door forgives.
+"""
 TAKEN = ("plans", "locks", "kit")
 """Folders of a hub that are no plans."""
 
@@ -55,6 +59,7 @@ def enter(net: Net, say: Say, patience: float = float("inf")) -> None:
             if now - told > LATER:
                 told = now
                 say(f"{_why(net)}; trying again.")
+            time.sleep(min(MOST_PAUSE, PAUSE * (now - began)))
 
 
 def _why(net: Net) -> str:

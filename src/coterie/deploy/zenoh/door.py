@@ -27,6 +27,8 @@ LONGEST = 5 + (1 << 14)
 WAITING = 128
 """Who may be about to say hello; when more come, those that have said nothing for longest go."""
 PART = 1 << 16
+STUCK = 30.0
+"""Seconds in which somebody must take 64 kB; Zenoh has given the link up by then."""
 GOODBYE = 2.0
 """Seconds in which who is hung up on may read why."""
 HANDSHAKE, CLIENT_HELLO = 0x16, 0x01
@@ -217,7 +219,8 @@ class Door:
 
     async def _flow(self, source: socket.socket, towards: socket.socket) -> None:
         while part := await self._loop.sock_recv(source, PART):
-            await self._loop.sock_sendall(towards, part)
+            async with asyncio.timeout(STUCK):
+                await self._loop.sock_sendall(towards, part)
         towards.shutdown(socket.SHUT_WR)
 
 

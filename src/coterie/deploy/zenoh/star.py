@@ -5,10 +5,11 @@ A hub is vertex 0 of a star, as the papers say.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from coterie.core.errors import CoterieError, InvalidInput
@@ -65,6 +66,8 @@ class Asking:
         """Who has been sent the list of the revoked, and its number."""
         self.ahead: dict[int, int] = {}
         """Who has done this round already, by its own account, and the last round it has done."""
+        self.reasons: dict[int, str] = {}
+        """Why somebody does not answer in this round, in its own words."""
 
     # -- a run -------------------------------------------------------------------------------------
 
@@ -78,9 +81,12 @@ class Asking:
             self.say(f"going on from round {hub.t} of {hub.plan.exchanges}.")
         if self.turns.most:
             self.say(f"answers are large: at most {self.turns.most} clients send theirs at a time.")
+        self._stand()
         while not hub.done:
             self._round()
         self._farewell()
+        hub.standing.clear()
+        hub.tell()
         for name in self.alive - self.refused:
             self.net.send(name, OVER, b"")
 
@@ -88,6 +94,7 @@ class Asking:
         hub, rules = self.hub, self.hub.plan.rules
         what, goes_on = hub.title, rules.on_missing == "go-on"
         self.ahead.clear()
+        self.reasons.clear()
         self.police(always=True)
         self.collect(rules.patience if goes_on else rules.give_up)
         silent = self._silent()
@@ -100,8 +107,7 @@ class Asking:
             raise GaveUp(
                 f"{what}: no usable answer from {self._told(silent)} for {rules.give_up:g} s, and"
                 " the plan asks for them; the run is saved, and the same command goes on where it"
-                " stopped. Without who will never come back it goes on after `coterie keys revoke"
-                f" KEYS {silent[0]}`."
+                f" stopped. {self._way_out(silent)}".rstrip()
             )
         before, came = (hub.ledger.up, hub.ledger.down), len(hub.replies)
         hub.close()
@@ -139,6 +145,23 @@ class Asking:
             name if name in self.alive else f"{name} (not connected)" for name in names
         )
 
+    def _way_out(self, silent: Sequence[str]) -> str:
+        """What can be done about those that are silent."""
+        found = [self.reasons[k] for k in map(self.names.index, silent) if k in self.reasons][:1]
+        if absent := [name for name in silent if name not in self.alive]:
+            found.append(
+                f"If {absent[0]} will never come back: `coterie keys revoke KEYS {absent[0]}`."
+            )
+        return " ".join(found)
+
+    def _stand(self) -> None:
+        """Say in the status who is there."""
+        states = (("revoked", self.refused), ("there", self.alive))
+        for name in self.names:
+            self.hub.standing[name] = next((word for word, who in states if name in who), "gone")
+        with contextlib.suppress(CoterieError, OSError):
+            self.hub.tell()
+
     def police(self, *, always: bool = False) -> None:
         now = time.monotonic()
         if not always and now - self.looked < LOOK_AGAIN:
@@ -150,7 +173,9 @@ class Asking:
         refused = self.passport.refused() & set(self.names)
         for name in sorted(refused - self.refused):
             self.say(f"{self.hub.title}: {name} is revoked: it is not asked and does not count.")
-        self.refused = refused
+        if refused != self.refused:
+            self.refused = refused
+            self._stand()
         if (connected := bool(self.net.other_ends())) != self.connected:
             self.connected = connected
             self.say(
@@ -222,6 +247,7 @@ class Asking:
             self.say(f"{event.name} is {'there' if event.alive else 'gone'}.")
             self.has_list.pop(event.name, None)
         (self.alive.add if event.alive else self.alive.discard)(event.name)
+        self._stand()
         self.ask_at[self.names.index(event.name)] = 0.0
         self.asking.pop(self.names.index(event.name), None)  # on a link that is no more
         self.turns.leave(self.names.index(event.name))
@@ -291,9 +317,11 @@ class Asking:
         of this hub: nothing that it could wait for would come.
         """
         if error.done is None or error.done < self.hub.t:
-            self.say(f"{self.hub.title}: {self.names[k]} cannot answer: {error}")
+            told = f"{self.names[k]} cannot answer: {error}"
+            self.reasons[k] = told if told.endswith(".") else f"{told}."
+            self.say(f"{self.hub.title}: {told}")
             return
-        remedy = set_back.remedy(self.hub, self.names[k], error.done)
+        remedy = self.reasons[k] = set_back.remedy(self.hub, self.names[k], error.done)
         if k not in self.ahead:
             self.say(remedy)
         self.ahead[k] = error.done

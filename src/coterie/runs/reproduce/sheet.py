@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,11 +18,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from coterie.core.errors import InvalidInput
 from coterie.report.budget import spent
 from coterie.runs.experiment import Experiment
 from coterie.runs.reproduce.base import ACCURACY, TRAIN_LOSS, Block, Line, PaperTable
 from coterie.runs.reproduce.carry_out import Done
 from coterie.runs.reproduce.measures import NUMBER, Ran, mean_curve
+from coterie.runs.reproduce.plan import study_of
 from coterie.runs.reproduce.rows import Row, read_csv
 
 CELLS, CURVES, TEXT = "result.csv", "curves.csv", "result.md"
@@ -167,7 +170,10 @@ def _same(block: Block, folder: Path, quick: bool) -> bool:
     path = folder / f"{block.name}.toml"
     if not path.is_file():
         return False
-    before = Experiment.from_config(tomllib.loads(path.read_text(encoding="utf-8")))
+    written = path.read_text(encoding="utf-8")
+    if not quick and _tuned_anew(block, written):
+        return False
+    before = Experiment.from_config(tomllib.loads(written))
     now = Experiment.from_config({**block.settings(1, quick=quick), "methods": block.methods()})
     alike = ("data", "model", "graph", "training", "resplit")
     if any(getattr(before, name) != getattr(now, name) for name in alike):
@@ -178,6 +184,18 @@ def _same(block: Block, folder: Path, quick: bool) -> bool:
         if not any(_has(method, given | line.changes) for method in then):
             return False
     return True
+
+
+def _tuned_anew(block: Block, written: str) -> bool:
+    """Whether something else is searched now, or with another budget, than the file says."""
+    named = re.search(r"^# tuned: (?:\S*/)?(\S+)\.json$", written, re.MULTILINE)
+    if named is None:
+        return False
+    try:
+        study = study_of(block, Path())
+    except InvalidInput:  # its data are not here
+        return False
+    return study is not None and study.folder.name != named[1]
 
 
 def _has(method: Any, options: Any) -> bool:
