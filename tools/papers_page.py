@@ -12,6 +12,15 @@ from coterie.runs.reproduce.rows import Row, read_csv
 ROOT = Path(__file__).parents[1]
 DOCS, FOUND = ROOT / "docs", ROOT / "experiments"
 PAPERS = {"fedu": "FedU", "pfedme": "pFedMe", "lp-proj": "lp-proj"}
+THEORY = {
+    "fedu": [("theorem-1", "figure", "Theorem 1: the error over T, S and R")],
+    "pfedme": [("corollary-1", "figure", "Corollary 1: the error over N, R and T")],
+    "lp-proj": [
+        ("theory", "figure-1", "Figure 1: the loss of honest clients over λ, under three attacks"),
+        ("rates", "figure", "Theorems 14 and 15: errors over T and β"),
+    ],
+}
+"""Experiments on theorems that have a figure: folder, file, title."""
 HEAD = """# What came out
 
 Made by `python tools/papers_page.py` from `experiments/`. Open circles and grey lines are the
@@ -52,6 +61,15 @@ def page() -> tuple[str, dict[str, str]]:
                 f"{' --protocol paper' if table.protocol == 'paper' else ''}`.{told}"
                 f" [All numbers](../experiments/{paper}/{table.folder}/result.md).\n\n"
                 f"![{table.title}](images/papers/{name})\n"
+            )
+        for place, file, heading in THEORY[paper]:
+            name = f"{paper}-{place}.svg"
+            figures[name] = (FOUND / paper / place / f"{file}.svg").read_text(encoding="utf-8")
+            lines.append(
+                f"### {heading}\n\n"
+                f"`python experiments/{paper}/{place}/experiment.py`."
+                f" [All numbers](../experiments/{paper}/{place}/result.md).\n\n"
+                f"![{heading}](images/papers/{name})\n"
             )
     return "\n".join(lines), figures
 

@@ -73,6 +73,28 @@ def test_what_is_called_unstable_diverges(
             finish(sim)
 
 
+@pytest.mark.parametrize(("times", "stable"), [(0.9, True), (1.1, False)])
+def test_mixing_that_is_called_unstable_tears_clients_apart(
+    times: float, stable: bool, linear: Federation
+) -> None:
+    """μ̃ηρ = 2 · times on a complete graph of three, ρ = 3; without bound it grows by 1.2 a round."""
+    lr = 0.01 / max(curvatures(linear))
+    method = coterie.FedU(lr=lr, local_steps=1, eta=2 * times / (3 * lr))
+    training = coterie.Training.from_config(FULL | {"rounds": 300, "eval_every": 300})
+    sim = coterie.Simulator(method, linear, "linear", training, coterie.graph.complete(3))
+    assert checked("fedu", sim, smoothness(sim)).stable == stable
+
+    def apart() -> float:
+        a, b = (sim.models(k)["personal"].flat() for k in (0, 1))
+        return float(np.linalg.norm(a - b))
+
+    sim.advance(100)
+    early = apart()
+    while sim.t < 300:
+        sim.advance(300 - sim.t)
+    assert apart() < 2 * early if stable else apart() > 1e10 * early
+
+
 def test_the_value_that_is_suggested_is_stable(linear: Federation) -> None:
     beta = max(curvatures(linear))
     sim = simulator(coterie.Local(lr=100 / beta), linear)

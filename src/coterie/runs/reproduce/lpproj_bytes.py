@@ -24,7 +24,11 @@ from coterie.runs.reproduce.lpproj import (
 )
 from coterie.runs.reproduce.printed import numbers
 
-EVERY = "bytes are counted as numbers of 4 bytes"
+EVERY = (
+    "bytes are counted as numbers of 4 bytes; gradients are those of training, and a model that is"
+    " fine-tuned takes as many steps as a round has besides, whenever it is looked at; the channels'"
+    " own options are ours and not tuned"
+)
 
 
 def channels_of(name: str) -> dict[str, Config]:
