@@ -7,6 +7,8 @@ from __future__ import annotations
 import json
 import re
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -243,3 +245,23 @@ def test_a_report_is_a_page_or_lies_in_a_folder(cli: Cli, tmp_path: Path) -> Non
     code, _, err = cli("report", "there", "-o", "page")
     assert code == 2
     assert "--out is 'page', but must be a file that ends in .html" in " ".join(err.split())
+
+
+@pytest.mark.parametrize("zenoh", [True, False])
+def test_a_process_with_zenoh_ends_without_pythons_own_end(zenoh: bool) -> None:
+    """Zenoh's threads would abort it now and then (exit code -6), whatever the command said."""
+    loaded = "sys.modules.setdefault('zenoh', sys);" if zenoh else ""
+    script = (
+        "import atexit, sys; from coterie.cli import start;"
+        f"atexit.register(lambda: print('taken down')); {loaded}"
+        "sys.argv = ['coterie', 'show', sys.argv[1]]; start()"
+    )
+    run = lambda name: subprocess.run(
+        [sys.executable, "-c", script, name], capture_output=True, text=True, check=False
+    )
+    good, bad = run("fedavg"), run("fedawg")
+    assert good.returncode == 0, good.stderr
+    assert "FedAvg" in good.stdout
+    assert ("taken down" in good.stdout) != zenoh
+    assert bad.returncode == 2
+    assert "fedawg" in bad.stderr

@@ -26,11 +26,11 @@ from tests.support.hub_lab import NAMES, Lab, make_plan, wait_for
 
 LARGE = """
 import sys
-from coterie.cli.main import main
+from coterie.cli.main import start
 from coterie.deploy import hub_aside
 hub_aside.MEMORY = hub_aside.UNDER_WAY = 0
 sys.argv[0] = "coterie"
-main()
+start()
 """
 """The hub's command, for which every answer is large."""
 STRUCK = """

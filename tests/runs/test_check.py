@@ -77,7 +77,7 @@ def test_what_is_called_unstable_diverges(
 def test_mixing_that_is_called_unstable_tears_clients_apart(
     times: float, stable: bool, linear: Federation
 ) -> None:
-    """μ̃ηρ = 2 · times on a complete graph of three, ρ = 3; without bound it grows by 1.2 a round."""
+    """μ̃ηρ = 2 · times on a complete graph of three, ρ = 3: beyond 2 it grows by 1.2 a round."""
     lr = 0.01 / max(curvatures(linear))
     method = coterie.FedU(lr=lr, local_steps=1, eta=2 * times / (3 * lr))
     training = coterie.Training.from_config(FULL | {"rounds": 300, "eval_every": 300})

@@ -172,7 +172,7 @@ cli = importlib.import_module("coterie.cli.main")
 from coterie.cli.peer import peer
 cli.app.command("peer-under-test")(peer)
 sys.argv = ["coterie", "peer-under-test", *sys.argv[1:]]
-cli.main()
+cli.start()
 """
 
 

@@ -1,5 +1,5 @@
-"""The command line. `main` is the entry point."""
+"""The command line. `start` is the entry point."""
 
-from coterie.cli.main import app, main
+from coterie.cli.main import app, main, start
 
-__all__ = ["app", "main"]
+__all__ = ["app", "main", "start"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import logging
 import os
 import sys
 from typing import Annotated, Any, get_type_hints
@@ -126,8 +127,31 @@ def _restore_help(one: Any) -> None:
                 parameter.help = getattr(fact, "help", None)
 
 
+def start() -> None:
+    """A process's entry point.
+
+    Where Zenoh was loaded the process ends without Python's own end: Zenoh's threads may still call
+    back while interpreter and library are taken down, and abort it ("exception not rethrown").
+    Everything is closed and written by then.
+    """
+    code: object = 0
+    try:
+        main()
+    except SystemExit as ended:
+        code = ended.code
+    if "zenoh" not in sys.modules:
+        sys.exit(code)  # type: ignore[arg-type]
+    if isinstance(code, str):
+        print(code, file=sys.stderr)
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code if isinstance(code, int) else 0 if code is None else 1)
+
+
 def main() -> None:
-    """The entry point: one sentence and a non-zero exit for everything that goes wrong."""
+    """The command line: one sentence and a non-zero exit for everything that goes wrong."""
     try:
         ends_with_parent()
         use_users_cache()

@@ -26,8 +26,8 @@ from coterie.runs.reproduce.printed import numbers
 
 EVERY = (
     "bytes are counted as numbers of 4 bytes; gradients are those of training, and a model that is"
-    " fine-tuned takes as many steps as a round has besides, whenever it is looked at; the channels'"
-    " own options are ours and not tuned"
+    " fine-tuned takes as many steps as a round has besides, whenever it is looked at; the"
+    " channels' own options are ours and not tuned"
 )
 
 
