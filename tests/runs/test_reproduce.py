@@ -5,7 +5,12 @@ results say what they must.
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -332,6 +337,36 @@ def test_what_is_wrong_is_said_in_a_sentence(cli: Cli, tmp_path: Path) -> None:
     code, out, _ = cli("reproduce", "list")
     assert code == 0
     assert "lp-proj/table-4" in out
+
+
+@pytest.mark.slow
+def test_killed_it_goes_on_without_repeating_a_run(tmp_path: Path) -> None:
+    asked = ("pfedme/figure-7", "--block", "synthetic-mlr", "--quick", "-o", str(tmp_path / "out"))
+    begin = lambda: subprocess.Popen(
+        [sys.executable, "-m", "coterie", "reproduce", *asked], cwd=tmp_path, text=True
+    )
+
+    def done() -> dict[Path, bytes]:
+        """Runs that have ended, and what they took, which no second run would take exactly."""
+        found = (tmp_path / "runs").rglob("status.json")
+        ended = [p for p in found if json.loads(p.read_text())["finished"]]
+        return {p: (p.parent / "timing.parquet").read_bytes() for p in ended}
+
+    process, end = begin(), time.monotonic() + 300
+    while not done():
+        assert process.poll() is None
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    time.sleep(5)  # the processes of a killed command end by themselves
+    before = done()
+    assert not (tmp_path / "out" / "quick" / "pfedme" / "figure-7" / "result.md").exists()
+    assert begin().wait(300) == 0
+    after = done()
+    assert before.items() <= after.items()
+    assert len(before) < len(after), "it was killed too late for this test to say anything"
+    assert (tmp_path / "out" / "quick" / "pfedme" / "figure-7" / "result.md").is_file()
 
 
 def without_download(table: PaperTable) -> PaperTable:
