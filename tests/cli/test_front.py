@@ -150,6 +150,24 @@ def test_a_number_that_is_not_allowed_is_named(cli: Cli, words: list[str], told:
     assert re.search(told, " ".join(err.split())), err
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("keys kit", "a file with [[peers]] (name, place) and [[edges]] (between, weight)."),
+        ("peer", "listen, [[neighbours]])."),
+        ("client export", "hub, [data]."),
+        ("data map", '[data] name = "mapped", path = "FOLDER"; with [training] store = "file"'),
+    ],
+)
+def test_help_shows_names_of_tables(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, words: str, told: str
+) -> None:
+    """Rich takes them for styles, unless they are escaped."""
+    monkeypatch.setenv("COLUMNS", "300")
+    code, out, _ = cli(*words.split(), "--help")
+    assert (code, told in " ".join(out.split())) == (0, True), out
+
+
 def test_exit_codes_are_documented_alike(cli: Cli) -> None:
     page = (ROOT / "docs/command-line.md").read_text(encoding="utf-8")
     codes = re.findall(r"\b(\d+) [a-z]", EXIT_CODES)

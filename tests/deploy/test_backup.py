@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import shutil
 import threading
 import zipfile
@@ -14,8 +15,11 @@ from typer.testing import CliRunner
 
 from coterie.cli.hub import hub_app
 from coterie.core.errors import InvalidInput
+from coterie.core.files import write_json
 from coterie.deploy.backup import backup, restore
 from coterie.deploy.hub import Hub
+from coterie.deploy.keys import authority as keys
+from coterie.deploy.keys.hub import LIST
 from coterie.deploy.plan import Plan
 from tests.support import former
 from tests.support.room import Room, assert_same, make_plan
@@ -125,3 +129,54 @@ def test_what_is_no_copy_is_refused_and_leaves_nothing(office: Office) -> None:
     with pytest.raises(InvalidInput, match="holds no plan"):
         backup(office.folder / "hub" / "test", office.folder / "x.zip")
     assert not [p for p in (office.hubs / "test").iterdir() if p.name.startswith("tmp")]
+
+
+@pytest.fixture
+def lab(office: Office) -> Path:
+    """Keys, and a hub that is up with some of them."""
+    keys.init(office.folder / "keys", "lab")
+    node = keys.issue(office.folder / "keys", "hub", role="hub")
+    keys.issue(office.folder / "keys", "site-1")
+    place = shutil.copytree(node, office.hubs / "kit" / "keys")
+    write_json(office.hubs / "hub.json", {"keys": str(place), "place": "127.0.0.1:1"})
+    return office.folder / "keys"
+
+
+def test_a_copy_has_the_newest_list_of_the_revoked(office: Office, lab: Path) -> None:
+    """And a copy of the restored folder has it as well, before the hub is up again."""
+    office.room.round()
+    keys.revoke(lab, "site-1")
+    newer = (lab / "crl.pem").read_bytes()
+    (office.hubs / "kit" / "keys" / "crl.pem").write_bytes(newer)
+    backup(office.hubs, office.folder / "copy.zip")
+    with zipfile.ZipFile(office.folder / "copy.zip") as f:
+        assert not [name for name in f.namelist() if name.endswith((".key", "node.pem"))]
+    args = ["restore", str(office.folder / "copy.zip"), "--folder", str(office.folder / "again")]
+    done = CliRunner().invoke(hub_app, args)
+    assert "`hub up` takes it if that of the keys is older" in " ".join(done.output.split())
+    assert (office.folder / "again" / LIST).read_bytes() == newer
+    backup(office.folder / "again", office.folder / "second.zip")
+    restored(office.folder / "second.zip", office.folder / "third", office.plan)
+    assert (office.folder / "third" / LIST).read_bytes() == newer
+
+
+def test_a_list_that_nobody_has_signed_is_in_no_copy(office: Office, lab: Path) -> None:
+    office.room.round()
+    (office.hubs / "kit" / "keys" / "crl.pem").write_bytes(b"nobody")
+    with pytest.raises(InvalidInput, match=r"crl\.pem is not a revocation list"):
+        backup(office.hubs, office.folder / "copy.zip")
+    assert not (office.folder / "copy.zip").exists()
+
+
+def test_a_copy_of_the_former_format_is_read(office: Office) -> None:
+    office.room.round()
+    good, old = office.folder / "good.zip", office.folder / "old.zip"
+    backup(office.hubs, good)
+    with zipfile.ZipFile(good) as f:
+        index = json.loads(f.read("backup.json"))
+    old.write_bytes(with_entry(good, "backup.json", json.dumps(index | {"format": 1}).encode()))
+    assert restored(old, office.folder / "again", office.plan).t == 1
+    assert not (office.folder / "again" / LIST).exists()
+    old.write_bytes(with_entry(good, "backup.json", json.dumps(index | {"format": 3}).encode()))
+    with pytest.raises(InvalidInput, match="its format is 3, and this version reads 1 and 2"):
+        restore(old, office.folder / "never")

@@ -88,6 +88,7 @@ def test_the_hub_has_a_name_or_an_address(
 def test_a_client_types_the_kit_and_its_data(office: Path, fed: Federation) -> None:
     save_own(fed, 1, office / "data.npz")
     path, said = office / "kits" / "ward-b.zip", []
+    (office / "here").mkdir(mode=0o755)  # by hand
     site_path = kit.site_file(path, office / "data.npz", office / "here", say=said.append)
     site = Site.from_file(site_path)
     assert (site.name, site.number, site.hub, site.share_scores) == ("ward-b", 1, HUB, False)

@@ -13,6 +13,8 @@ from coterie.channel import PLAIN, Channel, get_channel
 from coterie.core.errors import InvalidInput
 from coterie.deploy import set_back
 from coterie.deploy.client import FILE
+from coterie.deploy.hub import FILE as HUB_FILE
+from coterie.deploy.hub import Hub
 from coterie.deploy.messages import Ahead, Forgot
 from coterie.deploy.plan import Rules
 from tests.support.room import CLIENTS, Room, assert_same, make_plan
@@ -68,6 +70,28 @@ def test_a_client_that_trained_and_did_not_send_is_missed_as_well(
     (tmp_path / f"client{quiet[0]}" / FILE).unlink()
     with pytest.raises(Forgot, match="had round 1 of this client"):
         room.new_client(quiet[0]).answer(room.hub.requests()[quiet[0]])
+
+
+def test_a_damaged_state_is_refused_with_what_heals_it(fed: Federation, tmp_path: Path) -> None:
+    """And that does heal it."""
+    room = at_round(Room(make_plan(fed, "pfedme", rounds=4), fed, tmp_path), 1)
+    room.hub_folder = shutil.copytree(tmp_path / "hub", tmp_path / "copy")
+    at_round(room, 3)
+    states = tmp_path / "hub" / HUB_FILE, tmp_path / "client1" / FILE
+    for path in states:
+        path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(InvalidInput, match=r"damaged; put back the newest copy .*hub go-back"):
+        Hub(room.plan, tmp_path / "hub")
+    with pytest.raises(InvalidInput, match=r"damaged; put back a copy .*delete.*--newcomer"):
+        room.new_client(1)
+    states[1].unlink()
+    room.clients[1] = room.new_client(1, newcomer=True)
+    room.hub = room.new_hub()
+    with pytest.raises(Ahead):
+        room.round()
+    room.hub.set_back()
+    room.run()
+    assert room.hub.finished
 
 
 def test_who_keeps_nothing_cannot_lose_it(fed: Federation, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 import threading
 import time
 from datetime import UTC, datetime, timedelta
@@ -15,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from coterie.cli.main import app
+from coterie.core.errors import InvalidInput
 from coterie.core.files import write_json
 from coterie.deploy.keys import authority as keys
 from coterie.deploy.keys.identity import NodeIdentity
@@ -71,8 +71,9 @@ def test_watching_as_json(hub: Path) -> None:
 def test_the_end_of_a_certificate_is_told_at_the_start_and_in_the_status(
     tmp_path: Path, hub: Path, days: int, warned: bool
 ) -> None:
-    keys.init(tmp_path / "keys", "lab")
-    place = keys.issue(tmp_path / "keys", "hub", days=days, role="hub")
+    keys.init(tmp_path / "keys", "lab", now=datetime.now(UTC) - timedelta(days=1))
+    began = datetime.now(UTC) - timedelta(hours=1)
+    place = keys.issue(tmp_path / "keys", "hub", days=days, role="hub", now=began)
     identity, sentences = NodeIdentity.load(place), list[str]()
     passport = Passport.shown(identity, sentences.append)
     assert len(sentences) == warned
@@ -83,7 +84,7 @@ def test_the_end_of_a_certificate_is_told_at_the_start_and_in_the_status(
     assert len(sentences) == 2 * warned
     del sentences[1:]
     if warned:
-        assert re.match(r"the certificate of 'hub' ends in 2[89] days", sentences[0])
+        assert sentences[0].startswith("the certificate of 'hub' ends in 28 days (")
         assert "coterie keys issue FOLDER hub --renew" in sentences[0]
     write_json(hub / "wards" / "status.json", said(1))
     note_certificate(hub, identity)
@@ -92,7 +93,9 @@ def test_the_end_of_a_certificate_is_told_at_the_start_and_in_the_status(
     done = CliRunner().invoke(app, ["status", str(hub)])
     text = " ".join(done.stdout.split())
     assert f"certificate of hub until {identity.expires:%Y-%m-%d}" in text
-    assert ("days left" in text) is warned
+    assert (": ends in 28 days" in text) is warned
+    listed = CliRunner().invoke(app, ["keys", "list", str(tmp_path / "keys")])
+    assert ("(in 28 days)" in listed.stdout) is warned
 
 
 def test_the_end_of_the_ca_is_told_as_well(tmp_path: Path) -> None:
@@ -103,3 +106,25 @@ def test_the_end_of_the_ca_is_told_as_well(tmp_path: Path) -> None:
     renewed = dataclasses.replace(identity, expires=NOW + timedelta(days=400))
     later = renewed.warning(NOW + timedelta(days=20))
     assert later.startswith("the federation's CA ends in ")
+
+
+@pytest.mark.parametrize(
+    ("facts", "sentence"),
+    [
+        ({"round": float("inf")}, "round is inf, but must be a whole number"),
+        ({"rounds": "3"}, "rounds is '3', but must be a whole number"),
+        ({"up": None}, "up is None, but must be a whole number"),
+        ({"written": float("nan")}, "written is nan, but must be a time"),
+        ({"name": ...}, "it has no name"),
+    ],
+)
+def test_a_damaged_status_is_called_that(hub: Path, facts: dict[str, Any], sentence: str) -> None:
+    found = {key: value for key, value in (said(1) | facts).items() if value is not ...}
+    path = hub / "wards" / "status.json"
+    path.write_text(json.dumps(found))
+    with pytest.raises(InvalidInput) as refused:
+        read_statuses(hub)
+    assert str(refused.value) == f"{str(path)!r} is damaged: {sentence}."
+    path.write_text('{"finished": true, "rounds": 3}')  # a run's
+    with pytest.raises(InvalidInput, match="is not the folder of a hub"):
+        read_statuses(hub)

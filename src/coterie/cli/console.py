@@ -65,6 +65,15 @@ Metrics = Annotated[
         show_default=False,
     ),
 ]
+AllowModule = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow-module",
+        help="With a kit: a Python module that its plan may name, to be imported here (repeat); the"
+        " folder remembers it.",
+        show_default=False,
+    ),
+]
 LogFile = Annotated[
     Path | None,
     typer.Option(

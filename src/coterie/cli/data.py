@@ -129,8 +129,8 @@ def map_arrays(
 ) -> None:
     """Write a federation as files of arrays that runs map and do not read: for many clients.
 
-    Then, in an experiment: [data] name = "mapped", path = "FOLDER"; with [training] store = "file"
-    a run holds its cohort's rows only.
+    Then, in an experiment: \\[data] name = "mapped", path = "FOLDER"; with \\[training] store =
+    "file" a run holds its cohort's rows only.
 
     Example: coterie data map synthetic clients=100000 -o many
     """

@@ -19,7 +19,7 @@ from rich.text import Text
 from coterie.cli.as_json import Json, print_json
 from coterie.core.errors import InvalidInput
 from coterie.deploy.statuses import read_statuses, statuses
-from coterie.report.units import bytes_text
+from coterie.report.units import bytes_text, days_text
 
 
 def _console() -> Console:
@@ -87,11 +87,11 @@ def _ends(now: dict[str, Any]) -> str:
     if not isinstance(facts, dict):
         return ""
     end = min(float(facts["expires"]), float(facts["ca_expires"]))
-    days, day = (end - time.time()) / 86400, time.strftime("%Y-%m-%d", time.gmtime(end))
+    left, day = end - time.time(), time.strftime("%Y-%m-%d", time.gmtime(end))
     words = f"certificate of {escape(str(facts['name']))} until {day}"
-    if days >= 30:
+    if left >= 30 * 86400:
         return words
-    return f"[red]{words}: {'expired' if days < 0 else f'{days:.0f} days left'}[/]"
+    return f"[red]{words}: {'expired' if left <= 0 else f'ends {days_text(left)}'}[/]"
 
 
 def status_table(now: dict[str, Any]) -> Table:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from coterie.cli.console import LogFile, Metrics, stopped
+from coterie.cli.console import AllowModule, LogFile, Metrics, stopped
 from coterie.cli.deploy import status_table
 from coterie.report.units import bytes_text
 
@@ -23,7 +23,7 @@ client_app = typer.Typer(
 
 HubFolder = Annotated[Path, typer.Option("--folder", "-f", help="The hub's own folder.")]
 SiteFile = Annotated[
-    Path, typer.Argument(help="The client's config: plan, name, keys, hub, [data].")
+    Path, typer.Argument(help="The client's config: plan, name, keys, hub, \\[data].")
 ]
 
 
@@ -55,21 +55,24 @@ def up(
     host: Annotated[
         str, typer.Option(help="Where to listen; 0.0.0.0 for everywhere.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The port that clients call.")] = 9092,
+    port: Annotated[
+        int | None,
+        typer.Option(help="The port that clients call (default: the kit's, or 9092)."),
+    ] = None,
     metrics: Metrics = None,
     log: LogFile = None,
 ) -> None:
     """Bring a hub up and keep it up: the gate through which clients come, with certificates on
     both sides. Ctrl-C ends it.
 
-    Example: coterie hub up --keys keys --folder hub --host 0.0.0.0
+    Example: coterie hub up --keys hub.zip --folder hub --host 0.0.0.0
     """
+    from coterie.deploy import hub_up
     from coterie.deploy.log import also_to
-    from coterie.deploy.zenoh import gate
 
     signal.signal(signal.SIGTERM, stopped)
     with also_to(log, _say, role="hub") as say:
-        gate.up(keys, folder, host, port, say=say, metrics=metrics)
+        hub_up.up(keys, folder, host, port, say=say, metrics=metrics)
 
 
 @hub_app.command()
@@ -120,7 +123,10 @@ def backup(
 
     for name, t in copies.backup(folder, out).items():
         _print(f"{name}: round {t}")
-    _print(f"{out} has all that the hub keeps but for keys. It is as confidential as the models.")
+    _print(
+        f"{out} has all that the hub keeps, and its list of the revoked if it has one, but no keys."
+        " It is as confidential as the models."
+    )
 
 
 @hub_app.command()
@@ -133,9 +139,12 @@ def restore(
     Example: coterie hub restore hub-monday.zip --folder hub
     """
     from coterie.deploy import backup as copies
+    from coterie.deploy.keys.hub import LIST
 
     for name, t in copies.restore(copy, folder).items():
         _print(f"{name}: round {t}")
+    if (folder / LIST).is_file():
+        _print("It has a list of the revoked: `hub up` takes it if that of the keys is older.")
     _print(f"Next: coterie hub up --keys KEYS --folder {folder}, then coterie hub run for each.")
 
 
@@ -174,6 +183,7 @@ def join(
         bool,
         typer.Option("--share-scores", help="With a kit: the hub may know how the models do here."),
     ] = False,
+    allow_module: AllowModule = None,
     newcomer: Annotated[
         bool,
         typer.Option(
@@ -193,7 +203,9 @@ def join(
     """
     from coterie.deploy import sites as deploy_sites
 
-    sites = deploy_sites.given(sites, folder, share_scores=share_scores, say=_say)
+    sites = deploy_sites.given(
+        sites, folder, share_scores=share_scores, allowed=allow_module or (), say=_say
+    )
     from coterie.deploy.log import also_to
     from coterie.deploy.zenoh import join as zenoh_join
 

@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from coterie.core.errors import InvalidInput
+from coterie.report.units import days_text
 
 keys_app = typer.Typer(
     help="Identities for real federations: a CA of your own, and a folder of keys for each node.",
@@ -124,8 +125,8 @@ def kit(
     peers: Annotated[
         Path | None,
         typer.Option(
-            help="Without a hub: a file with [[peers]] (name, place) and [[edges]] (between,"
-            " weight)."
+            help="Without a hub: a file with \\[\\[peers]] (name, place) and \\[\\[edges]]"
+            " (between, weight)."
         ),
     ] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="Where to write kits.")] = Path("kits"),
@@ -254,14 +255,5 @@ def _spread(folder: Path) -> str:
 
 
 def _when(moment: datetime, now: datetime) -> str:
-    days = (moment - now).days
-    left = (
-        "expired"
-        if moment <= now
-        else "today"
-        if days == 0
-        else "in 1 day"
-        if days == 1
-        else f"in {days} days"
-    )
+    left = "expired" if moment <= now else days_text((moment - now).total_seconds())
     return f"{moment:%Y-%m-%d} ({left})"

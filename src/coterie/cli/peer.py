@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from coterie.cli.console import LogFile, Metrics, stopped
+from coterie.cli.console import AllowModule, LogFile, Metrics, stopped
 from coterie.core.errors import InvalidInput
 
 
@@ -25,7 +25,7 @@ def peer(
             "--config",
             "-c",
             help="Without a kit: this machine's own file (plan, name, keys, data, listen,"
-            " [[neighbours]]).",
+            " \\[\\[neighbours]]).",
         ),
     ] = None,
     folder: Annotated[
@@ -34,6 +34,7 @@ def peer(
             "--folder", "-f", help="With a kit: where to keep all (default: NAME-PLAN here)."
         ),
     ] = None,
+    allow_module: AllowModule = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")] = False,
     metrics: Metrics = None,
     log: LogFile = None,
@@ -48,7 +49,7 @@ def peer(
     """
     from coterie.deploy.site import Site
 
-    config = _config(kit or [], config, folder)
+    config = _config(kit or [], config, folder, allow_module or [])
     site = Site.from_file(config)
 
     def say(sentence: str) -> None:
@@ -70,14 +71,16 @@ def peer(
         run_peer(site, both, metrics)
 
 
-def _config(given: list[Path], config: Path | None, folder: Path | None) -> Path:
+def _config(
+    given: list[Path], config: Path | None, folder: Path | None, allowed: list[str]
+) -> Path:
     """The config, or that of a kit and a file of data, which is unpacked."""
     from coterie.deploy import kit
 
     told = " ".join(map(str, given))
     if config is not None:
-        if given or folder is not None:
-            more = told or f"--folder {folder}"
+        if given or folder is not None or allowed:
+            more = told or (f"--folder {folder}" if folder else f"--allow-module {allowed[0]}")
             raise InvalidInput(f"--config {config} is given, and {more!r}, which is for kits.")
         return config
     if len(given) != 2 or not kit.is_kit(given[0]):
@@ -85,4 +88,5 @@ def _config(given: list[Path], config: Path | None, folder: Path | None) -> Path
             f"{told or 'nothing'!r} is given, but must be a kit and the data (coterie peer"
             " ward-a.zip ward-a.csv), or --config and a file."
         )
-    return kit.peer_file(given[0], given[1], folder, say=lambda s: print(s, file=sys.stderr))
+    say = lambda sentence: print(sentence, file=sys.stderr)
+    return kit.peer_file(given[0], given[1], folder, allowed=allowed, say=say)

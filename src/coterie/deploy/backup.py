@@ -2,7 +2,9 @@
 
 A plan's state is one file that is replaced at once, and its bill is a file to which rows are
 appended before the state counts them: so the state is copied first, then as many rows as it counts.
-Whatever the hub does meanwhile, the two belong together. Keys are not in a copy.
+Whatever the hub does meanwhile, the two belong together. Keys are not in a copy; the list of the
+revoked is, since a kit has only the one of the day on which it was made. It is signed, so `hub up`
+takes it if it is newer than that of the keys.
 
 A restored hub goes on from the round of the copy. If rounds were closed after it, clients have done
 more than the hub knows of, and say so.
@@ -26,13 +28,15 @@ from coterie.deploy import kept as disk
 from coterie.deploy.bill import FILE as ROWS
 from coterie.deploy.bill import WIDTH
 from coterie.deploy.hub import FILE as STATE
+from coterie.deploy.keys.hub import LIST, newest_list
 from coterie.deploy.plan import NAME
 
-FORMAT = 1
+FORMAT = 2
+"""Copies of format 1, which have no list of the revoked, are read as well."""
 INDEX = "backup.json"
 PARTS = ("plan.json", STATE, ROWS, "status.json")
 AT_ONCE = 1 << 20
-_ENTRY = re.compile(rf"({NAME.pattern})/({'|'.join(map(re.escape, PARTS))})")
+_ENTRY = re.compile(rf"{re.escape(LIST)}|({NAME.pattern})/({'|'.join(map(re.escape, PARTS))})")
 
 
 def backup(folder: Path, out: Path) -> dict[str, int]:
@@ -44,9 +48,13 @@ def backup(folder: Path, out: Path) -> dict[str, int]:
         raise InvalidInput(f"{str(out)!r} is there already; choose another file.")
     rounds: dict[str, int] = {}
     sums: dict[str, str] = {}
+    revoked = newest_list(folder)
     with writing_secret(out) as f, zipfile.ZipFile(f, "w", zipfile.ZIP_STORED) as copy:
         for plan in plans:
             rounds[plan.name] = _copied(plan, copy, sums)
+        if revoked:
+            copy.writestr(LIST, revoked)
+            sums[LIST] = hashlib.sha256(revoked).hexdigest()
         index = {"format": FORMAT, "taken": time.time(), "rounds": rounds, "sums": sums}
         copy.writestr(INDEX, json.dumps(index, indent=2) + "\n")
     return rounds
@@ -111,8 +119,10 @@ def restore(path: Path, folder: Path) -> dict[str, int]:
 def _index(path: Path, copy: zipfile.ZipFile) -> dict[str, Any]:
     with copy.open(INDEX) as f:
         index = json.loads(f.read(16 << 20))
-    if index["format"] != FORMAT:
-        raise _no_copy(path, f"its format is {index['format']!r}, and this version reads {FORMAT}")
+    if index["format"] not in (1, FORMAT):
+        raise _no_copy(
+            path, f"its format is {index['format']!r}, and this version reads 1 and {FORMAT}"
+        )
     entries = {*copy.namelist()} - {INDEX}
     if entries != {*index["sums"]} or not all(map(_ENTRY.fullmatch, entries)):
         raise _no_copy(path, "it holds other files than it should")

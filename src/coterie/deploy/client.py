@@ -34,6 +34,10 @@ from coterie.engine.setting import ClientState
 from coterie.runs.export import write_models
 
 FILE = "client.safetensors"
+REMEDY = (
+    "put back a copy that was taken when the client had stopped, or delete the file and begin with"
+    " a new model: `coterie client join SITE --newcomer`"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,7 +95,7 @@ class Client:
             self.sketching = None if plan.rule is None else Sketching(self.worker, plan.rule)
             self.kept = self._fresh()
             if self._file.is_file():
-                self.kept = disk.load(self._file, self.kept, self._whose)
+                self.kept = disk.load(self._file, self.kept, self._whose, REMEDY)
 
     # -- what is kept ------------------------------------------------------------------------------
 

@@ -33,7 +33,7 @@ from coterie.deploy import kept as disk
 from coterie.deploy import messages
 from coterie.deploy.bill import Bill, Lookout
 from coterie.deploy.hub_aside import needs
-from coterie.deploy.hub_kept import Arrived, ClientRecord, HubKept
+from coterie.deploy.hub_kept import REMEDY, Arrived, ClientRecord, HubKept
 from coterie.deploy.hub_kin import HubKin
 from coterie.deploy.hub_round import GraphRound, HubRound, StarRound
 from coterie.deploy.messages import Rejected, Reply, Request
@@ -68,7 +68,7 @@ class Hub:
         self._check_plan()
         if (folder / FILE).is_file():
             with self.setup.precision():
-                kept = disk.load(folder / FILE, self.kept, self._whose)
+                kept = disk.load(folder / FILE, self.kept, self._whose, REMEDY)
             self.kept = kept.with_totals(plan.training.rounds) if kept.ledger.parts else kept
         self.round: HubRound = self._round()
         self.standing: dict[str, str] = {}

@@ -13,6 +13,11 @@ from coterie.deploy.bill import Bill
 from coterie.deploy.hub_kin import KinKept
 from coterie.engine.setting import HubState
 
+REMEDY = (
+    "put back the newest copy (`coterie hub restore`); if clients are ahead of it then, `coterie"
+    " hub go-back` lets the run go on from there"
+)
+
 
 @dataclasses.dataclass(frozen=True)
 class Pull:

@@ -73,15 +73,24 @@ def _checksum(arrays: dict[str, Any], facts: dict[str, str]) -> str:
     return found.hexdigest()
 
 
-def load(path: Path, like: K, whose: dict[str, Any]) -> K:
-    """Read back; `like` gives the structure and shapes of the arrays."""
-    arrays, values, former = _opened(path, whose)
+class Damaged(InvalidInput):
+    """A file that is not as it was written."""
+
+
+def load(path: Path, like: K, whose: dict[str, Any], remedy: str = "") -> K:
+    """Read back; `like` gives the structure and shapes of the arrays, `remedy` what to do when the
+    file is damaged.
+    """
     try:
-        found: K = _Reader(path, arrays, former).value(type(like), values, like, "")
-    except InvalidInput:
-        raise
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise _damaged(path, error) from None
+        arrays, values, former = _opened(path, whose)
+        try:
+            found: K = _Reader(path, arrays, former).value(type(like), values, like, "")
+        except InvalidInput:
+            raise
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise _damaged(path, error) from None
+    except Damaged as error:
+        raise Damaged(f"{str(error)[:-1]}; {remedy}." if remedy else str(error)) from None
     return found
 
 
@@ -127,8 +136,8 @@ def _opened(
     return arrays, values, former
 
 
-def _damaged(path: Path, error: Exception) -> InvalidInput:
-    return InvalidInput(
+def _damaged(path: Path, error: Exception) -> Damaged:
+    return Damaged(
         f"{str(path)!r} cannot be read ({error}); it is not what a participant keeps, or it is"
         " damaged."
     )

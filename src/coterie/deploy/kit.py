@@ -14,18 +14,20 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import tempfile
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import tomli_w
 
-from coterie.core.errors import InvalidInput
-from coterie.core.files import write_text, writing_secret
-from coterie.deploy.plan import Plan
+from coterie.core.errors import InvalidInput, shown
+from coterie.core.files import own_folder, write_text, writing_secret
+from coterie.core.toml import tables
+from coterie.deploy.permission import check_modules, module_names
+from coterie.deploy.plan import NAME, Plan
 from coterie.deploy.zenoh.spokes import endpoint
+from coterie.runs.experiment import Experiment
 
 FORMAT = 1
 KEYS = ("node.pem", "node.key", "ca.pem", "crl.pem", "flower.key", "flower.pub")
@@ -33,6 +35,8 @@ NEEDED = ("kit.json", "plan.toml", *KEYS[:4])
 LARGEST = {"crl.pem": 8 << 20, "plan.toml": 1 << 20}
 SMALL = 1 << 16
 """Bytes that any other file in a kit may have."""
+OF_PEERS = {"number", "listen", "neighbours"}
+"""What a kit says of a peer, and of its config; all else in it is the site's own business."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +62,7 @@ class Kit:
 
         keys, files = folder / "keys", {name: self.files[name] for name in KEYS if self.has(name)}
         with writable(folder):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            own_folder(folder)
             files["crl.pem"] = newer_list(files["crl.pem"], keys / "crl.pem")
             there = {n: (keys / n).read_bytes() for n in files if (keys / n).is_file()}
             if is_later(keys / "node.pem", files["node.pem"]):
@@ -120,8 +124,12 @@ def read(path: Path) -> Kit:
         raise _no_kit(path, "its kit.json or plan.toml is damaged") from None
     if given != FORMAT:
         raise _no_kit(path, f"it is of the format {given!r}, and this version reads {FORMAT}")
+    if not NAME.fullmatch(kit_.name):
+        raise _no_kit(path, f"it is for {kit_.name[:80]!r}, which is the name of nobody")
     if peer is None:
         endpoint(kit_.hub, f"the hub in {str(path)!r}")
+    elif more := sorted(peer.keys() - OF_PEERS):
+        raise _no_kit(path, f"it says {more[0][:80]!r} of a peer, which belongs in no kit")
     return kit_
 
 
@@ -164,9 +172,11 @@ def site_file(
     folder: Path | None = None,
     *,
     share_scores: bool = False,
+    allowed: Sequence[str] = (),
     say: Callable[[str], None],
 ) -> Path:
-    """Unpack a client's kit; gives the site file that `coterie client join` wants.
+    """Unpack a client's kit; gives the site file that `coterie client join` wants. `allowed` are
+    Python modules that the plan may name, besides those that were allowed before.
 
     Done again, as `client join` with a kit does, it changes nothing but what has changed.
     """
@@ -176,11 +186,16 @@ def site_file(
     if kit.peer is not None:
         raise InvalidInput(f"{str(path)!r} is the kit of a peer: coterie peer {path} {data}")
     own = {"hub": kit.hub, "share_scores": share_scores}
-    return _settled(path, kit, data, folder, own, say) / "site.toml"
+    return _settled(_Given(path, kit, own, allowed, say), data, folder, "site.toml")
 
 
 def peer_file(
-    path: Path, data: Path, folder: Path | None = None, *, say: Callable[[str], None]
+    path: Path,
+    data: Path,
+    folder: Path | None = None,
+    *,
+    allowed: Sequence[str] = (),
+    say: Callable[[str], None],
 ) -> Path:
     """Unpack a peer's kit; gives the config that `coterie peer` wants."""
     kit = read(path)
@@ -188,51 +203,101 @@ def peer_file(
         raise InvalidInput(
             f"{str(path)!r} is the kit of the {kit.role} {kit.name!r}, and not of a peer."
         )
-    return _settled(path, kit, data, folder, kit.peer, say) / "peer.toml"
+    return _settled(_Given(path, kit, kit.peer, allowed, say), data, folder, "peer.toml")
 
 
-def _settled(
-    path: Path,
-    kit: Kit,
-    data: Path,
-    folder: Path | None,
-    own: Mapping[str, Any],
-    say: Callable[[str], None],
-) -> Path:
-    """Unpack a kit and write the participant's own file, with `own` in it; gives the folder."""
+@dataclasses.dataclass(frozen=True)
+class _Given:
+    """A kit, and what is said beside it."""
+
+    path: Path
+    kit: Kit
+    own: Mapping[str, Any]
+    """What the participant's own file gets from it."""
+    allowed: Sequence[str]
+    say: Callable[[str], None]
+
+
+def _settled(given: _Given, data: Path, folder: Path | None, file: str) -> Path:
+    """Unpack a kit and write the participant's own file; gives that.
+
+    Modules that the file that was there allows stay allowed.
+    """
+    kit, whose = given.kit, f"the plan in {str(given.path)!r}"
     if not data.exists():
         raise InvalidInput(f"the data {str(data)!r} is not there.")
-    if warning := open_to_others(path):
-        say(warning)
-    with tempfile.TemporaryDirectory() as place:
-        (Path(place) / "plan.toml").write_bytes(kit.files["plan.toml"])
-        plan = Plan.from_file(Path(place) / "plan.toml")
-    made_in = folder or Path(f"{kit.name}-{plan.name}")
+    plan = tables(kit.files["plan.toml"], whose)
+    made_in = folder or Path(f"{kit.name}-{_name(plan, whose)}")
+    modules = _allowed_before(made_in / file)
+    modules += [m for m in module_names("--allow-module", [*given.allowed]) if m not in modules]
+    try:
+        check_modules(plan, modules, _remedy)
+        Plan.from_config(plan)
+    except InvalidInput as error:
+        raise InvalidInput(f"{whose}: {error}") from None
+    if warning := open_to_others(given.path):
+        given.say(warning)
     kit.unpack(made_in)
     site = {
         "plan": "plan.toml",
         "name": kit.name,
         "folder": "state",
         "keys": "keys",
-        **own,
+        **given.own,
+        **({"modules": modules} if modules else {}),
         "data": {"path": str(data.absolute())},
     }
-    peer = kit.peer is not None
-    command = "peer" if peer else "client join"
-    words = f"# Written by `coterie {command}` with a kit, each time anew: to change it, copy it.\n"
-    write_text(made_in / ("peer.toml" if peer else "site.toml"), words + tomli_w.dumps(site))
-    return made_in
+    command = "client join" if kit.peer is None else "peer"
+    words = (
+        f"# Written by `coterie {command}` with a kit, each time anew but for `modules`: to change"
+        " anything else, copy it.\n"
+    )
+    write_text(made_in / file, words + tomli_w.dumps(site))
+    return made_in / file
+
+
+def _name(plan: Mapping[str, Any], whose: str) -> str:
+    """Before anything is made of the plan."""
+    name = plan.get("name")
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise InvalidInput(
+            f"{whose}: name is {shown(name)}, but must be lower-case letters, digits and dashes, at"
+            " most 63."
+        )
+    return name
+
+
+def _remedy(module: str) -> str:
+    return (
+        "this site does not allow that module to be imported; if it is to be trusted:"
+        f" --allow-module {module}."
+    )
+
+
+def _allowed_before(file: Path) -> list[str]:
+    """The modules that a site's file allows, if it is there."""
+    if not file.is_file():
+        return []
+    try:
+        return module_names("modules", Experiment.read(file, "config").get("modules", []))
+    except InvalidInput as error:
+        raise InvalidInput(f"{file}: {error}") from None
 
 
 def hub_keys(keys: Path, folder: Path, say: Callable[[str], None]) -> Path:
-    """The folder of a hub's keys: `keys` itself, or what is in a kit."""
-    if not is_kit(keys):
-        return keys
-    kit = read(keys)
-    if kit.role != "hub":
-        raise InvalidInput(
-            f"{str(keys)!r} is the kit of the {kit.role} {kit.name!r}, but a hub needs its own."
-        )
-    if warning := open_to_others(keys):
-        say(warning)
-    return kit.unpack(folder / "kit")
+    """The folder of a hub's keys: `keys` itself, or what is in a kit. In a folder that was restored
+    from a copy they get its list of the revoked, if that is newer.
+    """
+    from coterie.deploy.keys.hub import LIST, take_list
+
+    if is_kit(keys):
+        kit = read(keys)
+        if kit.role != "hub":
+            raise InvalidInput(
+                f"{str(keys)!r} is the kit of the {kit.role} {kit.name!r}, but a hub needs its own."
+            )
+        if warning := open_to_others(keys):
+            say(warning)
+        keys = kit.unpack(folder / "kit")
+    take_list(keys, folder / LIST, say)
+    return keys

@@ -31,7 +31,6 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -296,10 +295,14 @@ class Plan:
 
     def number(self, client: str) -> int:
         """A client's number, by which it draws its randomness."""
-        names: Sequence[str] = () if isinstance(self.clients, int) else self.clients
-        if client not in names:
-            raise unknown("the client", client, names)
-        return list(names).index(client)
+        if client not in self._numbers:
+            raise unknown("the client", client, self._numbers)
+        return self._numbers[client]
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        """By name, where there are names; looked up for every edge of a graph."""
+        return {} if isinstance(self.clients, int) else {n: k for k, n in enumerate(self.clients)}
 
     @property
     def shape(self) -> ProblemShape:

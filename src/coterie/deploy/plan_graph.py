@@ -28,11 +28,14 @@ def graph_of(plan: Plan) -> Graph:
         return _of_kind(plan, given)
     if given:
         raise unknown("the option of graph,", next(iter(given)), ("edges",))
-    weights = np.zeros((plan.size, plan.size))
+    weights: dict[tuple[int, int], float] = {}
     for edge in edges if isinstance(edges, list) else [edges]:
         k, l, weight = _edge(plan, edge)
-        weights[k, l] = weights[l, k] = weight
-    return graphs.from_matrix(weights, "edges")
+        weights[min(k, l), max(k, l)] = weight
+    ends = np.array([*weights], np.int64).reshape(-1, 2)
+    return graphs.from_edges(
+        plan.size, ends[:, 0], ends[:, 1], np.array([*weights.values()]), "edges"
+    )
 
 
 def _of_kind(plan: Plan, given: dict[str, Any]) -> Graph:

@@ -35,12 +35,13 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from coterie.core.errors import InvalidInput, shown, unknown
+from coterie.core.errors import InvalidInput, unknown
 from coterie.core.files import read_arrays, writing
 from coterie.core.options import Options, option, traced_dataclass
 from coterie.data.federation import Federation, Split
 from coterie.data.tables import KINDS, newcomers_from_table, read_table
 from coterie.deploy.neighbour import Neighbour
+from coterie.deploy.permission import check_modules, module_names
 from coterie.deploy.plan import Plan
 from coterie.deploy.problem import Problem
 from coterie.deploy.worker import Worker
@@ -247,17 +248,15 @@ def _allowed_plan(path: Path, modules: Any) -> Plan:
     """The plan, which others have written: Python modules that it names are imported only if this
     site's own file allows them.
     """
-    if not isinstance(modules, list) or not all(isinstance(m, str) for m in modules):
-        raise InvalidInput(f"modules is {shown(modules)}, but must be a list of names.")
-    config = Experiment.read(path, "plan")
-    model = config.get("model")
-    for key, value in (model if isinstance(model, dict) else {}).items():
-        module, colon, _ = str(value).partition(":")
-        if colon and not any(f"{module}.".startswith(f"{one}.") for one in modules):
-            raise InvalidInput(
-                f"the plan's model.{key} is {shown(value)}, but this file does not allow that"
-                f' module to be imported here; if it is to be trusted: modules = ["{module}"].'
-            )
+    allowed, config = module_names("modules", modules), Experiment.read(path, "plan")
+    check_modules(
+        config,
+        allowed,
+        lambda module: (
+            "this file does not allow that module to be imported here; if it is to be trusted:"
+            f' modules = ["{module}"].'
+        ),
+    )
     try:
         return Plan.from_config(config)
     except InvalidInput as error:

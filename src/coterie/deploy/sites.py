@@ -22,15 +22,16 @@ def given(
     folder: Path | None,
     *,
     share_scores: bool,
+    allowed: Sequence[str] = (),
     say: Callable[[str], None],
 ) -> list[Path]:
     """Site files, or that of a kit and a file of data, which is unpacked."""
     check_there(paths)
     if not any(map(kit.is_kit, paths)):
-        if folder is not None or share_scores:
+        if folder is not None or share_scores or allowed:
             raise InvalidInput(
-                "--folder and --share-scores are for kits; in a site file they are the keys folder"
-                " and share_scores."
+                "--folder, --share-scores and --allow-module are for kits; in a site file they are"
+                " the keys folder, share_scores and modules."
             )
         return list(paths)
     if len(paths) != 2 or not kit.is_kit(paths[0]) or kit.is_kit(paths[1]):
@@ -38,7 +39,8 @@ def given(
             f"with a kit give the kit and then the data, and nothing else, but"
             f" {' '.join(map(str, paths))!r} is given: coterie client join ward-a.zip data.csv"
         )
-    return [kit.site_file(paths[0], paths[1], folder, share_scores=share_scores, say=say)]
+    path, data = paths
+    return [kit.site_file(path, data, folder, share_scores=share_scores, allowed=allowed, say=say)]
 
 
 def of_one_client(paths: Sequence[Path]) -> list[Site]:

@@ -36,6 +36,16 @@ def seconds_text(seconds: float) -> str:
     return f"{seconds:.3g} s"
 
 
+def days_text(seconds: float) -> str:
+    """How far away a day is, for people: whole days that are left.
+
+    >>> days_text(3600), days_text(86400), days_text(19.9 * 86400)
+    ('today', 'tomorrow', 'in 19 days')
+    """
+    days = max(0, int(seconds // 86400))
+    return f"in {days} days" if days > 1 else "tomorrow" if days else "today"
+
+
 def score_number(value: float, unit: float, *, signed: bool = False) -> str:
     """A score for people: accuracies (unit 100) with two decimals, errors (unit 1) with three
     significant digits.

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from coterie.deploy.keys.files import (
     write_bytes,
 )
 from coterie.deploy.keys.library import UnsupportedAlgorithm, x509
+from coterie.report.units import days_text
 
 NODE_FILES = ("node.pem", "node.key", "ca.pem", "crl.pem", "flower.key", "flower.pub")
 OWN = "own-pki.json"
@@ -80,7 +81,7 @@ class NodeIdentity:
 
     def warning(self, now: datetime | None = None) -> str:
         """A sentence when the certificate, or the CA's, ends within 30 days; else nothing."""
-        now = whole_seconds(now)
+        now = now or datetime.now(UTC)
         for whose, end, remedy in (
             (
                 f"the certificate of {self.name!r}",
@@ -90,8 +91,7 @@ class NodeIdentity:
             ("the federation's CA", self.ca_expires, "its operator has to make new keys for all"),
         ):
             if end - now < SOON:
-                left = max(0, (end - now).days)
-                when = f"in {left} days" if left > 1 else "tomorrow" if left else "today"
+                when = days_text((end - now).total_seconds())
                 return f"{whose} ends {when} ({end:%Y-%m-%d %H:%M} UTC): {remedy}."
         return ""
 
