@@ -27,7 +27,7 @@ CASES = [
     ("lp-proj-1", 0.5, "float32"),
     ("lp-proj-2", 0.5, "float32"),
     ("lp-proj-1", 0.8, "float32"),
-    ("lp-proj-1, plain hub", 0.8, "float32"),
+    ("lp-proj-1, older hub", 0.8, "float32"),
     ("lp-proj-1", 0.5, "float64"),
     ("lp-proj-2", 0.5, "float64"),
 ]
@@ -40,14 +40,14 @@ HEAD = (
 )  # fmt: skip
 
 
-@method("lp-proj-1-plain", title="lp-proj-1, plain hub", paper=coterie.LpProj1.paper)
-class Plain(coterie.LpProj1):
-    """lp-proj-1 whose hub takes the mean itself. Otherwise it takes mean + (1 − β)(w̃ − mean), which
-    at β = 1 is 0 · inf where w̃ − mean leaves float32.
+@method("lp-proj-1-older", title="lp-proj-1, older hub", paper=coterie.LpProj1.paper)
+class Older(coterie.LpProj1):
+    """lp-proj-1 whose hub takes mean + (1 − β)(w̃ − mean), as ours did until 18 November 2026: at
+    β = 1 that is 0 · inf where w̃ − mean leaves float32.
     """
 
     def next(self, kept: Any, mean: Any, t: Any) -> Any:
-        return mean
+        return mean + 0.0 * (kept - mean)
 
 
 def size(simulator: Simulator) -> float:
@@ -62,7 +62,7 @@ def growth(sizes: list[float]) -> float:
 def run(experiment: Experiment, case: tuple[str, float, str], seed: int) -> list[str]:
     name, share, precision = case
     found = next(m for m in experiment.methods if name.startswith(m.name))
-    asked = Plain(**found.to_config()) if name.endswith("plain hub") else found
+    asked = Older(**found.to_config()) if name.endswith("older hub") else found
     training = experiment.training.replace(seed=seed, precision=precision)
     attack = get_attack("sign-flip", {"fraction": share})
     simulator = Simulator(asked, experiment.federation(), experiment.model, training, attack=attack)
@@ -99,8 +99,9 @@ def main() -> None:
         " is the mean of the other messages. float32 ends at 3.4e38. The size of w̃ is that of its"
         f" largest coordinate; growth is its mean factor a round, from round {FROM} until a lie is"
         ' dropped. A collapsed run has no score; its "end" is the round before, and "hub" or'
-        ' "clients" is what was not finite. "Plain hub": w̃ is set to the mean; coterie takes'
-        " mean + (1 − β)(w̃ − mean), which at β = 1 is 0 · inf where w̃ − mean leaves float32.\n"
+        ' "clients" is what was not finite. "Older hub": w̃ is mean +'
+        " (1 − β)(w̃ − mean), as it was until this experiment had shown that at β = 1 this is"
+        " 0 · inf where w̃ − mean leaves float32; now it is the mean.\n"
     )
     print("| " + " | ".join(HEAD) + " |\n|" + " --- |" * len(HEAD), flush=True)
     for case in CASES:

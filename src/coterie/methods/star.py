@@ -96,8 +96,9 @@ class Steered(NamedTuple):
 
 
 def beta_mix(old: Any, new: Any, beta: Any) -> Any:
-    """(1 − β)·old + β·new, exact for β = 1."""
-    return jax.tree.map(lambda a, b: b + (1.0 - beta) * (a - b), old, new)
+    """(1 − β)·old + β·new, exact for β = 1, also where old − new is too large for a float."""
+    mixed = lambda a, b: jnp.where(beta == 1.0, b, b + (1.0 - beta) * (a - b))
+    return jax.tree.map(mixed, old, new)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
