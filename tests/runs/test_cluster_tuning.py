@@ -104,7 +104,7 @@ def test_time_that_was_spent_before_counts(tmp_path: Path) -> None:
     workshop = Workshop.of(made, tmp_path).own(0)
     workshop.folder.mkdir(parents=True)
     study = workshop.asked.study(0, workshop.settings, workshop.storage())
-    study.spent(300.0)
+    study.spent(300.0, 0.0)
     workshop.tune(0, 300.0, lambda done, total, note: None)
     again = workshop.asked.study(0, workshop.settings, workshop.storage())
     assert again.finished
