@@ -209,6 +209,12 @@ def test_under_attack_scores_are_of_honest_clients_and_runs_are_shared(tmp_path:
     assert lied.values(VARIANCE, "last") == [pytest.approx(at_the_end[lied.counts[0]].var())]
     text = write(attacked, [done], tmp_path).joinpath("synthetic-00.toml").read_text()
     assert "# lp-proj-2, 50%: attack.name = 'sign-flip', attack.fraction = 0.5" in text
+    assert "lies not sent" not in (tmp_path / "lp-proj/table-7/result.md").read_text()
+    lied.outcomes[0].unsent = 7
+    page = write(attacked, [done], tmp_path).joinpath("result.md").read_text()
+    table = [line.strip("| ").split(" | ") for line in page.splitlines() if line[:1] == "|"]
+    place = table[0].index("lies not sent")
+    assert [row[place].strip() for row in table[2:]] == ["", "7"]
 
     there = sorted((tmp_path / "runs" / "synthetic").iterdir())
     assert len(there) == 2

@@ -129,6 +129,7 @@ def held(simulator: Simulator) -> Saved:
 def go_back(simulator: Simulator, saved: Saved) -> None:
     """Give a simulator the models of an earlier round; its bill stays as it is."""
     totals, account = simulator.ledger.totals(), simulator.broadcasts
+    unsent = simulator.unsent
     received, total = account.received.copy(), account.total
     then = np.zeros(simulator.spec.clients, bool)
     for ids, _ in saved.rows:
@@ -140,5 +141,6 @@ def go_back(simulator: Simulator, saved: Saved) -> None:
             simulator.store.load(later, first)
     simulator.restore(saved)
     simulator.ledger.carry_on(totals)
+    simulator.unsent = unsent
     account.received, account.total = received, total
     simulator.touched = then

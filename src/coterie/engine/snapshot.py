@@ -52,7 +52,8 @@ def saved(sim: Simulator, clients: NDArray[np.int64]) -> Saved:
             hub |= sim.kinship.saved()
         rows = [(clients.astype(np.int64), sim.store.packed(clients))]
     sim.dirty[clients] = False
-    return Saved(sim.t, hub, sim.ledger.totals(), rows)
+    totals = sim.ledger.totals() | ({"unsent": sim.unsent} if sim.unsent else {})
+    return Saved(sim.t, hub, totals, rows)
 
 
 def restore(sim: Simulator, saved: Saved) -> None:
@@ -74,3 +75,4 @@ def restore(sim: Simulator, saved: Saved) -> None:
             sim.touched[ids] = True
     sim.t = saved.t
     sim.ledger.carry_on(saved.totals)
+    sim.unsent = saved.totals.get("unsent", 0)

@@ -27,6 +27,8 @@ class Cell:
     scores: tuple[float | None, ...]
     collapsed_at: tuple[int | None, ...]
     changes: tuple[float | None, ...] = ()
+    unsent: tuple[int, ...] = ()
+    """Lies at each seed that were not finite and counted as not sent."""
 
     @classmethod
     def of(
@@ -45,7 +47,8 @@ class Cell:
                 for s, b in zip(scores, before, strict=True)
             )
         )
-        return cls(tuple(scores), tuple(o.collapsed_at for o in outcomes), changes)
+        collapsed_at = tuple(o.collapsed_at for o in outcomes)
+        return cls(tuple(scores), collapsed_at, changes, tuple(o.unsent for o in outcomes))
 
     @property
     def change(self) -> float | None:
@@ -92,6 +95,11 @@ BRACKETS = (
     " differs from share to share."
 )
 
+UNSENT = (
+    "Lies not sent: a lie that holds NaN or infinity counts as not sent, as a hub refuses it; the"
+    " least and the most of all seeds."
+)
+
 
 def judged(grid: Grid) -> str:
     """'test accuracy in %', and which way is better where that may be asked."""
@@ -101,10 +109,11 @@ def judged(grid: Grid) -> str:
 
 
 def brackets(grid: Grid) -> str:
-    if grid.metric.percent and grid.metric.higher:
-        return BRACKETS
-    unit = "points" if grid.metric.percent else "the change"
-    return BRACKETS.replace("points", f"{unit} (positive: better)", 1)
+    told = BRACKETS
+    if not (grid.metric.percent and grid.metric.higher):
+        unit = "points" if grid.metric.percent else "the change"
+        told = BRACKETS.replace("points", f"{unit} (positive: better)", 1)
+    return f"{told} {UNSENT}" if any(any(c.unsent) for c in grid.cells.values()) else told
 
 
 def cell_text(cell: Cell, metric: Metric = ACCURACY) -> str:
@@ -125,7 +134,19 @@ def cell_text(cell: Cell, metric: Metric = ACCURACY) -> str:
         rounds = f"round {when[0]}" if len(when) == 1 else f"rounds {when[0]}–{when[-1]}"
         many = f"{len(cell.collapses)} of {len(cell.scores)} " if cell.spread is not None else ""
         parts.append(f"{many}collapsed at {rounds}")
+    if any(cell.unsent):
+        parts.append(f"{unsent_text(cell.unsent)} lies not sent")
     return "; ".join(parts)
+
+
+def unsent_text(counts: Sequence[float]) -> str:
+    """Over the seeds.
+
+    >>> unsent_text([20, 4, 27]), unsent_text([3, 3])
+    ('4–27', '3')
+    """
+    least, most = int(min(counts)), int(max(counts))
+    return f"{least}" if least == most else f"{least}–{most}"
 
 
 def lines(grid: Grid, attack: str) -> list[list[str]]:

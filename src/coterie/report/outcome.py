@@ -90,6 +90,8 @@ class Outcome:
     """Seconds of processors, compiling included; None: the run is of a version that did not count
     them.
     """
+    unsent: int = 0
+    """Messages of malicious clients that were not finite, and counted as not sent."""
 
     @property
     def view(self) -> str:
@@ -155,4 +157,5 @@ class Outcome:
                 for i, v in enumerate(views)
                 if all("train" in s.scores for s in shots)
             },
+            unsent=result.simulator.unsent,
         )

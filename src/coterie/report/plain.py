@@ -82,7 +82,8 @@ def grid_plain(grid: Grid) -> dict[str, Any]:
         line: dict[str, Any] = {"method": label, "attack": attack, "malicious": fraction}
         if cell.spread is not None:
             line["mean"] = _value(cell.spread, grid.metric)
-        lines.append(line | {"change": cell.change, "collapsed_at": cell.collapses})
+        line |= {"change": cell.change, "collapsed_at": cell.collapses}
+        lines.append(line | ({"lies_not_sent": list(cell.unsent)} if any(cell.unsent) else {}))
     return {
         "title": grid.title,
         "metric": {"name": grid.metric.name, "better": grid.metric.better},

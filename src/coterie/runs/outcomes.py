@@ -87,6 +87,7 @@ def read_outcome(folder: Path, experiment: Experiment) -> Outcome:
         learnt=outlines.read_learnt(folder),
         train_losses=trained,
         core_seconds=_core_seconds(timing),
+        unsent=int(status.get("unsent", 0)),
     )
 
 

@@ -351,6 +351,7 @@ def _carry_out(
                     "diverged": str(error),
                     "round": error.round,
                     "metric": metric_told(simulator),
+                    **_unsent(simulator),
                 },
             )
             raise
@@ -368,11 +369,16 @@ def _carry_out(
             " not sent."
         )
     kept = {"kept": simulator.t} if keeper.keeps else {}
-    told = {"metric": metric_told(simulator)}
+    told = {"metric": metric_told(simulator), **_unsent(simulator)}
     write_json(folder / "status.json", {"finished": True, "rounds": ended, **kept, **told})
     shutil.rmtree(folder / "parts", ignore_errors=True)
     (folder / "store.scratch").unlink(missing_ok=True)
     return Finished(folder, simulator, time.perf_counter() - begun, compilations.seconds)
+
+
+def _unsent(simulator: Simulator) -> dict[str, int]:
+    """How many lies were not finite and counted as not sent, where there were any."""
+    return {"unsent": simulator.unsent} if simulator.unsent else {}
 
 
 def _join(records: Records) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from coterie.core.files import make_folder, write_text
 from coterie.methods.base import Method
+from coterie.report.attacked import unsent_text
 from coterie.report.units import bytes_text
 from coterie.runs.reproduce.base import (
     ACCURACY,
@@ -41,6 +42,8 @@ LAST = "accuracy, last round"
 ALONE = "Local, same gradients"
 GRADIENTS = "gradients a client and round"
 BYTES = "bytes a client and round"
+UNSENT = "lies not sent"
+"""They held NaN or infinity."""
 SHOWN = ("lr", "personal_lr", "hub_lr", "lam", "eta", "adapt_lr", "mu", "beta")
 """Options whose values a reader wants to see."""
 
@@ -57,6 +60,8 @@ def rows_of(table: PaperTable, done: Sequence[Done]) -> Iterator[Row]:
                 yield _row(each, run, LAST, run.values(ACCURACY, "last"))
             if run.local and run.local != run.outcomes:
                 yield _row(each, run, ALONE, run.alone())
+            if any(o.unsent for o in run.outcomes):
+                yield _row(each, run, UNSENT, [float(o.unsent) for o in run.outcomes])
             yield _row(each, run, GRADIENTS, [_per_round(run, "gradients")])
             yield _row(each, run, BYTES, [_per_round(run, "up") + _per_round(run, "down")])
 
@@ -175,11 +180,11 @@ def _cells(table: PaperTable, each: Done, rows: Sequence[Row], quick: bool) -> l
             ours = spread(r.ours, measure) or (r.collapsed or "never" if r.ours else "")
             ours = f"{ours} ({r.lost})" if r.lost else ours
             cell += [r.paper, ours, "" if quick else r.verdict] if paper else [ours]
-    for measure in (LAST, ALONE):
+    for measure, text_of in ((LAST, spread), (ALONE, spread), (UNSENT, unsent_text)):
         mine = [r for r in rows if r.measure == measure]
         if mine:
             columns.append(measure)
-            by_line = {(r.method, r.column): spread(r.ours) for r in mine}
+            by_line = {(r.method, r.column): text_of(r.ours) for r in mine}
             for run, cell in zip(each.lines, cells, strict=True):
                 cell.append(by_line.get((run.line.label, run.line.column), ""))
     columns += [GRADIENTS, BYTES, "values"]
