@@ -14,13 +14,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from coterie.adversary import get_attack
 from coterie.core.errors import InvalidInput
-from coterie.data.emnist import Emnist
-from coterie.data.mnist import FashionMnist
 from coterie.runs.contender import Contender, named
 from coterie.runs.experiment import Experiment
 from coterie.runs.reproduce import PaperTable, table_of
@@ -294,33 +291,6 @@ def test_one_bar_counts_tunings_and_runs_and_values_are_those_found(tmp_path: Pa
         list(carry_out([table], other))
     list(carry_out([table], dataclasses.replace(other, work=tmp_path, again=True)))
     assert "fedavg" in values.read_text()
-
-
-def pictures(classes: int) -> tuple[np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(0)
-    y = np.repeat(np.arange(classes), 30).astype(np.uint8)
-    return rng.integers(0, 256, (len(y), 28, 28, 1)).astype(np.uint8), y
-
-
-@pytest.mark.parametrize(
-    ("name", "source", "classes"),
-    [
-        ("emnist", Emnist, 62),
-        pytest.param("fashion-mnist", FashionMnist, 10, marks=pytest.mark.slow),
-    ],
-)
-def test_data_that_are_not_at_hand_are_tried_on_a_stand_in(
-    name: str, source: Any, classes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(source, "pictures", lambda self: pictures(classes))
-    table = tiny("lp-proj/table-4", name, "lp-proj-2")
-    block = table.blocks[0]
-    data = {**block.experiment["data"], "clients": 4, "mean_size": 40}
-    training = {**block.experiment["training"], "fraction": 0.5, "batch_size": 8}
-    experiment = {**block.experiment, "data": data, "training": training}
-    small = dataclasses.replace(block, experiment=experiment, alone=False)
-    (done,) = carried_out(dataclasses.replace(table, blocks=(small,)), tmp_path)
-    assert len(done.lines[0].accuracies("last")) == 1
 
 
 def test_what_is_wrong_is_said_in_a_sentence(cli: Cli, tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from coterie.data.federation import Federation
 from coterie.engine.evaluate import Scores, score_models, to_device
 from coterie.engine.exchange import exchange_of
 from coterie.engine.exchange.base import Offer
+from coterie.engine.in_turn import in_turn
 from coterie.engine.kinship import as_sent
 from coterie.engine.prepare import data_of
 from coterie.engine.setting import Round, Setting, Spec
@@ -100,7 +101,7 @@ def _join_all(
     return jax.vmap(lambda client, weights: _join(now, offer, client, weights, rounds))(*tied)
 
 
-compiled_join = jax.jit(_join_all, static_argnames="spec")
+compiled_join = in_turn(_join_all, static_argnames="spec")
 
 
 def adapt(
@@ -152,7 +153,7 @@ def _alone(spec: Spec, setting: Setting, offer: Offer, numbers: Array, t: Any, r
     return jax.vmap(one)(numbers)
 
 
-compiled_alone = jax.jit(_alone, static_argnames="spec")
+compiled_alone = in_turn(_alone, static_argnames="spec")
 
 
 def _kin_weights(sim: Simulator, now: Round, offer: Offer, numbers: Array) -> NDArray[np.float64]:

@@ -18,6 +18,7 @@ from coterie.core.metrics import DEFAULT, Metric
 from coterie.core.vector import Vector
 from coterie.data.federation import Split
 from coterie.engine.common import Common
+from coterie.engine.in_turn import in_turn
 from coterie.engine.mesh import each_client, everywhere, put_data
 from coterie.engine.outputs import TILE, Look, Tiles, host_scores
 from coterie.engine.setting import ClientState, HubState, Round, Setting, Spec
@@ -163,7 +164,7 @@ def _chunk(
     return found
 
 
-compiled_chunk = jax.jit(_chunk, static_argnames="spec")
+compiled_chunk = in_turn(_chunk, static_argnames="spec")
 
 
 def _tiles(
@@ -186,7 +187,7 @@ def _tiles(
     return found
 
 
-compiled_tiles = jax.jit(_tiles, static_argnames="spec")
+compiled_tiles = in_turn(_tiles, static_argnames="spec")
 
 
 def looking(now: Round, hub: HubState, store: Store, held: Any, supply: Supply) -> Look:

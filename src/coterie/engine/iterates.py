@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from coterie.core.errors import Diverged, InvalidInput
 from coterie.core.typing import PyTree, Scalar
+from coterie.engine.in_turn import in_turn
 from coterie.engine.rounds import device_round
 from coterie.engine.setting import Setting, Spec, State
 from coterie.engine.simulator import Simulator
@@ -140,4 +141,4 @@ def _follow(
     return jax.vmap(one)(seeds)
 
 
-_compiled = jax.jit(_follow, static_argnames=("spec", "look"))
+_compiled = in_turn(_follow, static_argnames=("spec", "look"))

@@ -20,6 +20,7 @@ from coterie.coupling.graph import Graph
 from coterie.coupling.learnt import GraphRule
 from coterie.data.federation import Federation
 from coterie.engine.arguments import as_list, as_seeds, judged_by
+from coterie.engine.in_turn import in_turn
 from coterie.engine.keeper import Keeper
 from coterie.engine.pace import ready
 from coterie.engine.rounds import rounds_block
@@ -62,7 +63,7 @@ def _mapped_block(
     return jax.vmap(run, in_axes=axes)(leaves, setting.seed, setting.graph, state)
 
 
-compiled_mapped_block = jax.jit(
+compiled_mapped_block = in_turn(
     _mapped_block, static_argnames=("spec", "stack"), donate_argnames="state"
 )
 

@@ -23,6 +23,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from coterie.core.errors import InvalidInput
 from coterie.core.pytree import tree
 from coterie.core.typing import PyTree
+from coterie.engine.in_turn import in_turn
 
 AXIS = "clients"
 EVERYWHERE, SPREAD = PartitionSpec(), PartitionSpec(AXIS)
@@ -43,6 +44,28 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
+PATIENCE = {"warn_stuck": 600, "terminate": 7 * 24 * 3600}
+"""Seconds that a device of a CPU waits for the others before it says so, and before XLA ends the
+process. XLA's own are 20 and 40, and one device may well work for longer than another.
+"""
+KNOWN = (0, 8), (0, 10)
+"""Versions of JAX, the first and the last that are known to have these two flags: both were tried.
+XLA ends a process that has a flag which it does not know.
+"""
+
+
+def be_patient() -> None:
+    """Let devices wait for each other, unless the user has said for how long."""
+    if not KNOWN[0] <= jax.__version_info__[:2] <= KNOWN[1]:
+        return
+    flags = os.environ.get("XLA_FLAGS", "")
+    for event, seconds in PATIENCE.items():
+        name = f"--xla_cpu_collective_call_{event}_timeout_seconds"
+        if name not in flags:
+            flags = f"{flags} {name}={seconds}".strip()
+    os.environ["XLA_FLAGS"] = flags
+
+
 def cores_as_devices() -> None:
     """Make every core a device of JAX, unless the user has said how many there are to be, or JAX
     has started already.
@@ -56,6 +79,7 @@ def cores_as_devices() -> None:
         return
 
 
+be_patient()
 cores_as_devices()
 
 
@@ -207,7 +231,7 @@ def put_clients(mesh: Mesh | None, tree: PyTree) -> PyTree:
     return jax.tree.map(lambda leaf: jax.device_put(leaf, _shares(mesh, leaf)), tree)
 
 
-@partial(jax.jit, static_argnums=0)
+@partial(in_turn, static_argnums=0)
 def _taken(mesh: Mesh, rows: PyTree, ids: Any) -> PyTree:
     return everywhere(mesh, jax.tree.map(lambda leaf: leaf[ids], rows))
 
@@ -219,7 +243,7 @@ def take(mesh: Mesh | None, rows: PyTree, ids: Any) -> PyTree:
     return _taken(mesh, rows, ids)
 
 
-@partial(jax.jit, static_argnums=0)
+@partial(in_turn, static_argnums=0)
 def _whole(mesh: Mesh, tree: PyTree) -> PyTree:
     return everywhere(mesh, tree)
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from coterie.core.vector import Vector
 from coterie.engine.common import Common
+from coterie.engine.in_turn import in_turn
 from coterie.engine.mesh import each_client, everywhere
 from coterie.engine.setting import ClientState, HubState, Round, Setting, Spec
 from coterie.engine.simulator import Simulator
@@ -72,7 +73,7 @@ def _chunk(
     return found
 
 
-_compiled = jax.jit(_chunk, static_argnames="spec")
+_compiled = in_turn(_chunk, static_argnames="spec")
 
 
 def all_views(simulator: Simulator) -> dict[str, Vector]:

@@ -20,6 +20,7 @@ from coterie.core.vector import all_finite
 from coterie.engine.common import Common
 from coterie.engine.exchange import exchange_of
 from coterie.engine.exchange.base import Turn, honest
+from coterie.engine.in_turn import in_turn
 from coterie.engine.mesh import each_client, everywhere, spread
 from coterie.engine.scattered import gathered
 from coterie.engine.setting import ClientState, Log, Round, Setting, Spec, State, Who
@@ -219,6 +220,6 @@ def _until_unsent(
     return lax.while_loop(going, body, (jnp.int32(0), jnp.asarray(False), begun))[2]
 
 
-compiled_round = jax.jit(one_round, static_argnames="spec")
-compiled_block = jax.jit(rounds_block, static_argnames=("spec", "length"), donate_argnames="state")
-compiled_cohort = jax.jit(round_cohort, static_argnames="spec")
+compiled_round = in_turn(one_round, static_argnames="spec")
+compiled_block = in_turn(rounds_block, static_argnames=("spec", "length"), donate_argnames="state")
+compiled_cohort = in_turn(round_cohort, static_argnames="spec")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
 from coterie.engine.common import Common
 from coterie.engine.evaluate import DeviceSplit, looking, scored_by
+from coterie.engine.in_turn import in_turn
 from coterie.engine.mesh import each_client, everywhere
 from coterie.engine.outputs import TILE, Tiles, by_rows
 from coterie.engine.setting import ClientState, HubState, Round, Setting, Spec
@@ -57,7 +57,7 @@ def _score_tiles(
     return everywhere(spec.mesh, each_client(spec.mesh, one, read, *some))
 
 
-_compiled = jax.jit(_score_tiles, static_argnames="spec")
+_compiled = in_turn(_score_tiles, static_argnames="spec")
 
 
 def row_scores(simulator: Simulator) -> RowScores | None:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.core.vector import Vector
+from coterie.engine.in_turn import in_turn
 from coterie.engine.setting import Round, Setting, Spec
 from coterie.engine.simulator import Simulator
 
@@ -66,7 +67,7 @@ def _all(spec: Spec, setting: Setting, x: Vector, clients: Any) -> tuple[Any, An
     return jax.lax.map(lambda client: _both(now, x, client), clients)
 
 
-_compiled = jax.jit(_all, static_argnames="spec")
+_compiled = in_turn(_all, static_argnames="spec")
 
 
 def smoothness(sim: Simulator) -> Smoothness:

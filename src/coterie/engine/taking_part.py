@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.engine.in_turn import in_turn
 from coterie.engine.rounds import everybody_trains, round_cohort, stale_neighbours
 from coterie.engine.setting import Log, Spec, Who
 
@@ -20,7 +21,7 @@ DRAWN = 64
 """Rounds whose cohorts are drawn at once."""
 
 
-@partial(jax.jit, static_argnames="spec")
+@partial(in_turn, static_argnames="spec")
 def _cohorts(spec: Spec, seed: Any, t: Any) -> Any:
     return jax.vmap(lambda i: round_cohort(spec, seed, t + i))(jnp.arange(DRAWN))
 

@@ -18,6 +18,7 @@ from coterie.core.typing import Array, PyTree
 from coterie.core.vector import Vector
 from coterie.coupling.learnt.base import Evidence, GraphRule
 from coterie.engine.exchange.base import Bill
+from coterie.engine.in_turn import in_turn
 from coterie.engine.prepare import held_rows
 from coterie.engine.setting import Round
 
@@ -53,7 +54,7 @@ def _losses(now: Round, pool: Vector, sets: Array) -> Array:
     return lax.map(lambda a: one(*a), (jnp.arange(len(sets)), sets), batch_size=AT_ONCE)
 
 
-_compiled = jax.jit(
+_compiled = in_turn(
     lambda spec, setting, t, pool, sets: _losses(Round(spec, setting, t), pool, sets),
     static_argnums=0,
 )

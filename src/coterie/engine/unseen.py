@@ -22,6 +22,7 @@ from coterie.core.errors import Diverged
 from coterie.core.typing import Array, Scalar
 from coterie.engine.common import Common
 from coterie.engine.exchange.base import honest
+from coterie.engine.in_turn import in_turn
 from coterie.engine.mesh import everywhere, spread
 from coterie.engine.rounds import clients, one_turn, put_back
 from coterie.engine.setting import ClientState, HubState, Round, Setting, Spec, Who
@@ -59,7 +60,7 @@ def silent_turns(
     return spread(spec.mesh, kept), everywhere(spec.mesh, honest(now, finite, ids))
 
 
-@partial(jax.jit, static_argnames="spec", donate_argnames="rows")
+@partial(in_turn, static_argnames="spec", donate_argnames="rows")
 def _on_device(
     spec: Spec, setting: Setting, hub: HubState, rows: ClientState, ids: Array, t: Scalar
 ) -> tuple[ClientState, Array]:
@@ -69,7 +70,7 @@ def _on_device(
     return put_back(spec, rows, ids, new), finite
 
 
-_from_store = jax.jit(silent_turns, static_argnames="spec")
+_from_store = in_turn(silent_turns, static_argnames="spec")
 
 
 class Unseen:

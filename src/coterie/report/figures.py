@@ -7,9 +7,11 @@ from typing import Any
 
 COLOURS = (
     *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"),
-    *("#7F7F7F", "#8C564B", "#B2A300"),
+    *("#8000E0", "#602000", "#E00040"),
 )
-"""Those of Okabe and Ito, which colour-blind people can tell apart, and three more."""
+"""Those of Okabe and Ito, and three more that colour-blind people can tell from them, too
+(tests/report/test_colours.py).
+"""
 DASHES = ("-", "--", ":", "-.")
 MARKS = "osD^vPX<>*"
 

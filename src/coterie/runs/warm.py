@@ -13,6 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from coterie.core.errors import CoterieError
+from coterie.engine.in_turn import compiling_first
 from coterie.engine.mesh import cores
 from coterie.engine.row_scores import row_scores
 
@@ -63,7 +64,7 @@ def _compile(planned: Planned) -> None:
     """
     from coterie.runs.run import simulator_of
 
-    with contextlib.suppress(CoterieError):
+    with contextlib.suppress(CoterieError), compiling_first():
         simulator = simulator_of(planned.single, None)
         simulator.evaluate()
         simulator.advance(1)

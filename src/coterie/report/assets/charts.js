@@ -5,9 +5,10 @@
 const coterie = {};
 
 (function (c) {
-  // Okabe and Ito's colours on white, Paul Tol's "light" ones on dark; Local is grey and dashed.
-  const LIGHT = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#B8860B", "#56B4E9", "#7A4EAB", "#8C564B"];
-  const DARK = ["#77AADD", "#EE8866", "#44BB99", "#FFAABB", "#EEDD88", "#99DDFF", "#BBCC33", "#C6A5E8"];
+  // Okabe and Ito's colours on white, Paul Tol's "light" ones on dark, and two more and one more;
+  // Local is grey and dashed.
+  const LIGHT = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8000E0", "#602000"];
+  const DARK = ["#77AADD", "#EE8866", "#44BB99", "#FFAABB", "#EEDD88", "#99DDFF", "#BBCC33", "#D070FF"];
   const DASHES = [[1, 0], [7, 3], [2, 2], [9, 3, 2, 3]];
   const SHAPES = ["circle", "square", "triangle-up", "diamond", "cross", "triangle-down"];
 
