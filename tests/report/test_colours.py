@@ -15,6 +15,9 @@ import pytest
 from numpy.typing import NDArray
 
 from coterie.report.figures import COLOURS, MARKS
+from coterie.runs.reproduce import PaperTable
+from coterie.runs.reproduce.base import all_tables
+from coterie.runs.reproduce.draw import looks
 
 SEEN = {
     "by most": np.eye(3),
@@ -80,3 +83,15 @@ def test_a_pair_that_was_mistaken_is_found() -> None:
 
 def test_marks_are_as_many_as_colours() -> None:
     assert len(set(MARKS)) >= len(COLOURS)
+
+
+@pytest.mark.parametrize("table", all_tables("both"), ids=lambda t: f"{t.key}-{t.protocol}")
+def test_curves_of_a_paper_survive_a_grey_printer(table: PaperTable) -> None:
+    """Without colours dashes and marks still tell lines apart: MOCHA, Local and Global had one mark
+    in FedU's Figure 3.
+    """
+    for block in table.blocks if table.drawn == "curves" else ():
+        seen = looks(block.lines, by_column=True)
+        assert len({(look["linestyle"], look["marker"]) for look in seen}) == len(seen)
+        black = [look["marker"] for look in seen if look["color"] == "#000000"]
+        assert len(set(black)) == len(black)

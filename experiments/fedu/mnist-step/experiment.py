@@ -10,16 +10,18 @@ the table does, and the step that was found three times as long.
 It can be killed and repeated: runs that are in runs.csv are not made again.
 """
 
-import csv
+import sys
 from pathlib import Path
-
-import numpy as np
 
 import coterie
 from coterie.coupling.graph import complete
 
 HERE = Path(__file__).parent
-SEEDS = range(3)
+sys.path.append(str(HERE.parents[1]))
+
+from by_rounds import Found, cells, go_on  # noqa: E402
+
+SEEDS = 3
 AT = (40, 200, 600)
 FOUND = 0.0062765459603377795
 """The step that was tuned for FedU in Table III."""
@@ -31,15 +33,13 @@ CASES: dict[str, tuple[float, float | None, int]] = {
     "Local": (0.11, None, 200),
 }
 """By name: the step, η (None: nobody pulls), and the rounds."""
-Found = dict[tuple[str, int, int], float]
-"""The accuracy by name, seed and rounds."""
 
 
 def scores(name: str, seed: int) -> Found:
     """The mean over clients at each of `AT`, in per cent."""
     lr, eta, rounds = CASES[name]
     fed = coterie.load("mnist", seed=seed, clients=100, split="fedu", validation=0.0)
-    model = coterie.get_model("mlr", {"l2": "1e-4"})
+    model = coterie.get_model("mlr", {"l2": 1e-4})
     training = {"rounds": rounds, "eval_every": 40, "batch_size": 20}
     if eta is None:
         method = coterie.Local(lr=lr, local_epochs=5)
@@ -52,53 +52,22 @@ def scores(name: str, seed: int) -> Found:
     return {(name, seed, at): 100 * float(by_round[at]) for at in AT if at <= rounds}
 
 
-def read() -> Found:
-    path = HERE / "runs.csv"
-    if not path.is_file():
-        return {}
-    with path.open(encoding="utf-8") as f:
-        return {
-            (r["method"], int(r["seed"]), int(r["rounds"])): float(r["accuracy"])
-            for r in csv.DictReader(f)
-        }
-
-
-def write(found: Found) -> None:
-    with (HERE / "runs.csv").open("w", newline="", encoding="utf-8") as f:
-        out = csv.writer(f, lineterminator="\n")
-        out.writerow(["method", "seed", "rounds", "accuracy"])
-        out.writerows([*key, f"{value:.4f}"] for key, value in found.items())
+def told(found: Found) -> list[str]:
     lines = [
         "# FedU on MNIST, convex, everybody in every round: step, η and rounds",
         "",
         "`python experiments/fedu/mnist-step/experiment.py`: accuracy on test data in %, mean over"
-        f" clients, ± deviation over {len(SEEDS)} splits. The paper has 98.07 for FedU and 97.95"
-        " for Local, after 200 rounds.",
+        f" clients, ± deviation over {SEEDS} splits. The paper has 98.07 for FedU and 97.95 for"
+        " Local, after 200 rounds.",
         "",
         "| method | step | η | " + " | ".join(f"{at} rounds" for at in AT) + " |",
         "|---" * (3 + len(AT)) + "|",
     ]
-    for name, (lr, eta, rounds) in CASES.items():
-        cells = []
-        for at in AT:
-            values = [v for (n, _, t), v in found.items() if (n, t) == (name, at)]
-            wide = f" ± {np.std(values, ddof=1):.2f}" if len(values) > 1 else ""
-            cells.append(f"{np.mean(values):.2f}{wide}" if values and at <= rounds else "")
+    for name, (lr, eta, _) in CASES.items():
         strength = "" if eta is None else f"{eta:g}"
-        lines.append(f"| {name} | {lr:.3g} | {strength} | {' | '.join(cells)} |")
-    (HERE / "result.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-def main() -> None:
-    found = read()
-    for name in CASES:
-        for seed in SEEDS:
-            if not any(key[:2] == (name, seed) for key in found):
-                found |= scores(name, seed)
-                write(found)
-                print(name, seed, [found.get((name, seed, at)) for at in AT], flush=True)
-    write(found)
+        lines.append(f"| {name} | {lr:.3g} | {strength} | {' | '.join(cells(found, name, AT))} |")
+    return lines
 
 
 if __name__ == "__main__":
-    main()
+    go_on(HERE, dict.fromkeys(CASES, SEEDS), scores, told)

@@ -15,14 +15,16 @@ mnist`, and the values that were tuned there unless a name says otherwise.
 It can be killed and repeated: runs that are in runs.csv are not made again.
 """
 
-import csv
+import sys
 from pathlib import Path
-
-import numpy as np
 
 import coterie
 
 HERE = Path(__file__).parent
+sys.path.append(str(HERE.parents[1]))
+
+from by_rounds import Found, cells, go_on  # noqa: E402
+
 SOME, WHOLE = 64, 1280
 """Batches: of 64, or all of a client's rows."""
 CODE = {"local_rounds": 1, "inner_steps": 20, "lr": 0.1, "projection": "identity", "l2": 0.001}
@@ -52,8 +54,6 @@ DATA = {
     "validation": 0.169,
     "standardise": False,
 }
-Found = dict[tuple[str, int, int], float]
-"""The accuracy by name, seed and rounds."""
 
 
 def scores(name: str, seed: int) -> Found:
@@ -69,22 +69,7 @@ def scores(name: str, seed: int) -> Found:
     }
 
 
-def read() -> Found:
-    path = HERE / "runs.csv"
-    if not path.is_file():
-        return {}
-    with path.open(encoding="utf-8") as f:
-        return {
-            (r["method"], int(r["seed"]), int(r["rounds"])): float(r["accuracy"])
-            for r in csv.DictReader(f)
-        }
-
-
-def write(found: Found) -> None:
-    with (HERE / "runs.csv").open("w", newline="", encoding="utf-8") as f:
-        out = csv.writer(f, lineterminator="\n")
-        out.writerow(["method", "seed", "rounds", "accuracy"])
-        out.writerows([*key, f"{value:.4f}"] for key, value in found.items())
+def told(found: Found) -> list[str]:
     lines = [
         "# FedAvg and RSA on MNIST by rounds and steps",
         "",
@@ -95,30 +80,11 @@ def write(found: Found) -> None:
         "| method | seeds | paper | " + " | ".join(f"{at:,} rounds" for at in AT) + " |",
         "|---" * (3 + len(AT)) + "|",
     ]
-    for name in CASES:
-        seeds = sorted({seed for n, seed, _ in found if n == name})
-        if not seeds:
-            continue
-        cells = []
-        for at in AT:
-            values = [found[name, s, at] for s in seeds if (name, s, at) in found]
-            wide = f" ± {np.std(values, ddof=1):.2f}" if len(values) > 1 else ""
-            cells.append(f"{np.mean(values):.2f}{wide}" if values else "")
-        paper = PAPER[name.split(",")[0].split(" ")[0]]
-        lines.append(f"| {name} | {len(seeds)} | {paper} | {' | '.join(cells)} |")
-    (HERE / "result.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-def main() -> None:
-    found = read()
     for name, (_, _, seeds) in CASES.items():
-        for seed in range(seeds):
-            if not any(key[:2] == (name, seed) for key in found):
-                found |= scores(name, seed)
-                write(found)
-                print(name, seed, [found.get((name, seed, at)) for at in AT], flush=True)
-    write(found)
+        paper = PAPER[name.split(",")[0].split(" ")[0]]
+        lines.append(f"| {name} | {seeds} | {paper} | {' | '.join(cells(found, name, AT))} |")
+    return lines
 
 
 if __name__ == "__main__":
-    main()
+    go_on(HERE, {name: seeds for name, (_, _, seeds) in CASES.items()}, scores, told)

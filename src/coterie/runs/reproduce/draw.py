@@ -16,6 +16,7 @@ from coterie.runs.reproduce.sheet import Sheet
 
 WIDE = 4
 """Panels side by side."""
+BLACK = COLOURS.index("#000000")
 
 
 def figure(table: PaperTable, sheets: Sequence[Sheet]) -> str:
@@ -71,21 +72,25 @@ def _legend(made: Any, axes: Sequence[Any]) -> None:
         )
 
 
-def _looks(lines: Sequence[Line], *, by_column: bool) -> list[dict[str, Any]]:
+def looks(lines: Sequence[Line], *, by_column: bool) -> list[dict[str, Any]]:
     """Colour, dash and mark of every line: by method, or, where several points of one sweep are
-    curves, colours by point and dashes by method.
+    curves, colours by point and dashes by method; what is not swept is black then.
     """
     names = list(dict.fromkeys(r.label for r in lines))
-    points = list(dict.fromkeys(r.column for r in lines))
-    found = []
+    points = list(dict.fromkeys(r.column for r in lines if r.column))
+    by_point, found = by_column and len(points) > 1, []
     for r in lines:
-        i, j = names.index(r.label), points.index(r.column)
-        colour, dash = (j, i) if by_column and len(points) > 1 else (i, i // len(COLOURS))
+        i = names.index(r.label)
+        if by_point:
+            colour = points.index(r.column) if r.column else BLACK
+            mark, dash = (colour if r.column else i), i
+        else:
+            colour, mark, dash = i, i, i // len(COLOURS)
         found.append(
             {
                 "color": COLOURS[colour % len(COLOURS)],
                 "linestyle": DASHES[dash % len(DASHES)],
-                "marker": MARKS[colour % len(MARKS)],
+                "marker": MARKS[mark % len(MARKS)],
             }
         )
     return found
@@ -103,7 +108,7 @@ def _axis_text(measure: str) -> str:
 
 def _curve(axis: Any, table: PaperTable, each: Sheet, measure: str) -> None:
     """Over rounds, mean of seeds, with a band of one deviation."""
-    for line, look in zip(each.block.lines, _looks(each.block.lines, by_column=True), strict=True):
+    for line, look in zip(each.block.lines, looks(each.block.lines, by_column=True), strict=True):
         found = each.curve(line, measure)
         found = found[1:] if len(found) > 2 else found
         if not found:
@@ -130,11 +135,11 @@ def _sweep(axis: Any, table: PaperTable, each: Sheet, measure: str) -> None:
     """
     lines = each.block.lines
     found = [each.values(line, measure) for line in lines]
-    looks = _looks(lines, by_column=False)
+    chosen = looks(lines, by_column=False)
     across = axis.get_xaxis_transform()
     for i, name in enumerate(dict.fromkeys(r.label for r in lines)):
         mine = [k for k, r in enumerate(lines) if r.label == name]
-        look = looks[mine[0]]
+        look = chosen[mine[0]]
         without = [k for k in mine if lines[k].x is None]
         for k in without:
             axis.axhline(np.nanmean(found[k]), label=name, linewidth=1.0, color="black", ls="--")
@@ -173,8 +178,8 @@ def _plane(axis: Any, table: PaperTable, each: Sheet, measure: str) -> None:
     along, up = table.measures[:2]
     lines = each.block.lines
     xs, ys = ([each.values(line, m) for line in lines] for m in (along, up))
-    looks = _looks(lines, by_column=False)
-    for line, x, y, look in zip(lines, xs, ys, looks, strict=True):
+    chosen = looks(lines, by_column=False)
+    for line, x, y, look in zip(lines, xs, ys, chosen, strict=True):
         look = {"color": look["color"], "marker": look["marker"]}
         if not (np.isnan(x).all() or np.isnan(y).all()):
             axis.errorbar(
@@ -204,7 +209,7 @@ def _plane(axis: Any, table: PaperTable, each: Sheet, measure: str) -> None:
 
 def _bytes(axis: Any, table: PaperTable, each: Sheet, measure: str) -> None:
     """Accuracy over what was sent so far, with the paper's budget and target."""
-    for line, look in zip(each.block.lines, _looks(each.block.lines, by_column=False), strict=True):
+    for line, look in zip(each.block.lines, looks(each.block.lines, by_column=False), strict=True):
         found = each.curve(line, ACCURACY)
         if not found:
             continue

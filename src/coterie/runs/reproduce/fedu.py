@@ -198,7 +198,8 @@ def block_of(
     protocol: Protocol = "honest",
 ) -> Block:
     """A data set with the convex or the nonconvex model; nothing as fraction: everybody in every
-    round.
+    round. Where a tenth of the clients take part, runs while tuning must be long enough for each of
+    them to take part several times.
     """
     training: Config = {"rounds": 200, "eval_every": 20, "batch_size": 20}
     if fraction is not None:
@@ -213,12 +214,16 @@ def block_of(
         "resplit": True,
     }
     made = Block(f"{name}-{kind}", f"{TITLES[name]}, {kind}", experiment, lines)
-    heavy = deep and name != "vehicle"
+    shorter = made.shorter
+    if deep and fraction is None and name != "vehicle":
+        shorter = 20
+    elif deep and name in ("mnist", "cifar10"):
+        shorter = 10
     return dataclasses.replace(
         made,
         differs=DIFFERS.get(name, ""),
         long=name == "cifar10",
-        shorter=20 if heavy else made.shorter,
+        shorter=shorter,
     )
 
 
