@@ -3,8 +3,8 @@
 The paper does not say how many rounds it took; our table has 200 for everybody. Here FedAvg and RSA
 go on to 1,000. "RSA" of the published code is lp-proj-1 with P = I, whose step sizes our table took
 from runs of 20 rounds; here its other steps of App. C.2 are run to the end. It trains all clients,
-so it has one seed and 600 rounds; with R = 5, which is in the paper's grid, a round is as long as
-five of these, and there are 200.
+so it has one seed and 600 rounds. With R = 5, which is in the paper's grid and the default of the
+published code, as are 200 rounds, a round is as long as five of these.
 
 The data, model, cohort and batches of `coterie reproduce lp-proj/table-4 --protocol paper --block
 mnist`, and the values that were tuned there unless a name says otherwise.

@@ -1,11 +1,12 @@
 """lp-proj: *A Random Projection Approach to Personalized Federated Learning*: Tables 4, 10, 16 and
 17.
 
-Batches of 64 and 10% of the clients in a round; the paper does not say how many rounds, here 200.
-It names grids and no values, so everybody is tuned with the same budget. lp-proj takes R·K
-gradient steps a round at every client, 20 on Synthetic and 6 elsewhere, so the others get as many,
-and Local stands beside them with the same number. On Synthetic the inner loop stands there twice:
-with 20 steps, and to ‖∇h‖² ≤ ν = 10⁻¹⁰ (200 steps at most).
+Batches of 64 and 10% of the clients in a round; the paper does not say how many rounds, here 200,
+which is the published code's default. It names grids and no values, so everybody is tuned with the
+same budget. lp-proj takes R·K gradient steps a round at every client, 20 on Synthetic and 6
+elsewhere, so the others get as many, and Local stands beside them with the same number. On
+Synthetic the inner loop stands there twice: with 20 steps, and to ‖∇h‖² ≤ ν = 10⁻¹⁰ (200 steps at
+most).
 
 Under the protocol "paper" all is as in the published code, which was read and whose rules are run
 here: it is in `lpproj_published.py`.
