@@ -223,7 +223,7 @@ class Block:
         return {o: d.search for o, d in public if d.search is not None and d.traced and o != "l2"}
 
 
-Measured = Literal["last", "best", "after 20"]
+Measured = Literal["last", "by samples", "best", "after 20"]
 Drawing = Literal["dots", "curves", "sweep", "plane", "bytes"]
 Protocol = Literal["honest", "paper"]
 
@@ -237,8 +237,9 @@ class PaperTable:
     title: str
     blocks: tuple[Block, ...]
     measured: Measured = "last"
-    """What is measured: the mean over clients in the last round; the best round on test data,
-    clients counted by their test samples; or the best mean over clients after the 20th round.
+    """What is measured: the mean over clients in the last round; the last round, or the best round
+    on test data, clients counted by their test samples; or the best mean over clients after the
+    20th round.
     """
     seeds: int = 3
     measures: tuple[str, ...] = (ACCURACY,)

@@ -38,7 +38,13 @@ NUMBER = 4
 """Bytes of a number. What lp-proj's tables call bytes are numbers that were sent."""
 WARM = 20
 """lp-proj looks for the best accuracy after so many rounds."""
+LEFT = 0.4
+"""Of the test samples of a down-sampled client, in FedU's published code (20% of those it trains
+on).
+"""
 TOLD = {
+    "by samples": "the last round, clients counted by their test samples, of which down-sampled"
+    f" clients have {LEFT:.0%} in the published code",
     "best": "the best round on test data, clients counted by their test samples",
     "last": "the last round, mean over clients",
     "after 20": "the best round on test data after the 20th, mean over clients",
@@ -52,13 +58,17 @@ def mean_curve(outcome: Outcome, view: str, counts: Array, how: Measured = "last
     """
     scores = outcome.scores[view][:, counts]
     there = ~np.isnan(scores).all(axis=0)
-    weights = outcome.samples[counts][there] if how == "best" else np.ones(int(there.sum()))
+    weights = np.ones(int(there.sum()))
+    if how in ("best", "by samples"):
+        weights = outcome.samples[counts][there].astype(float)
+    if how == "by samples":
+        weights[np.isin(np.flatnonzero(counts)[there], outcome.poor)] *= LEFT
     return 100 * np.asarray(scores[:, there] @ weights / weights.sum())
 
 
 def place(outcome: Outcome, view: str, counts: Array, how: Measured) -> int:
     """The evaluation that counts."""
-    if how == "last":
+    if how in ("last", "by samples"):
         return len(outcome.rounds) - 1
     curve = mean_curve(outcome, view, counts, how)
     late = outcome.rounds >= WARM if how == "after 20" else np.ones(len(curve), bool)

@@ -1,0 +1,42 @@
+"""Accuracies as papers measure them."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import coterie
+from coterie.report.outcome import Outcome
+from coterie.runs.reproduce.base import all_tables
+from coterie.runs.reproduce.measures import TOLD, mean_curve, place
+from tests.support.reports import outcome
+
+SIZES = np.array([10, 30, 40, 20])
+SCORES = np.array([[0.2, 0.2, 0.2, 0.2], [0.9, 0.5, 0.6, 0.8], [0.8, 0.4, 0.6, 0.8]])
+
+
+def made(poor: tuple[int, ...] = ()) -> Outcome:
+    plain = outcome(coterie.FedAvg(), 0, len(SIZES), len(SCORES), 1.0)
+    return dataclasses.replace(plain, scores={"global": SCORES}, samples=SIZES, poor=poor)
+
+
+def test_clients_count_alike_or_by_their_test_samples() -> None:
+    run, everybody = made(), np.ones(4, bool)
+    assert mean_curve(run, "global", everybody)[-1] == pytest.approx(65)
+    by_samples = mean_curve(run, "global", everybody, "by samples")[-1]
+    assert by_samples == pytest.approx(8 + 12 + 24 + 16)
+    assert place(run, "global", everybody, "by samples") == 2
+    assert place(run, "global", everybody, "best") == 1
+
+
+def test_down_sampled_clients_count_as_the_published_code_has_them() -> None:
+    """FedU's code keeps 40% of their test rows. Client 0, which lies, does not count at all."""
+    honest = np.array([False, True, True, True])
+    found = mean_curve(made((0, 1)), "global", honest, "by samples")[-1]
+    assert found == pytest.approx(100 * (12 * 0.4 + 40 * 0.6 + 20 * 0.8) / (12 + 40 + 20))
+
+
+def test_every_measure_is_told_in_words() -> None:
+    assert {table.measured for table in all_tables("both")} <= set(TOLD)
