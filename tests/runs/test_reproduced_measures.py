@@ -1,4 +1,4 @@
-"""Accuracies as papers measure them."""
+"""Accuracies as papers measure them, and values as their authors' commands have them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 import coterie
 from coterie.report.outcome import Outcome
-from coterie.runs.reproduce.base import all_tables
+from coterie.runs.reproduce.base import all_tables, table_of
 from coterie.runs.reproduce.measures import TOLD, mean_curve, place
 from tests.support.reports import outcome
 
@@ -40,3 +40,31 @@ def test_down_sampled_clients_count_as_the_published_code_has_them() -> None:
 
 def test_every_measure_is_told_in_words() -> None:
     assert {table.measured for table in all_tables("both")} <= set(TOLD)
+
+
+PUBLISHED: list[tuple[str, str, str, str, dict[str, float]]] = [
+    ("pfedme/figure-6", "paper", "mnist-dnn", "pFedMe (PM)", {"personal_lr": 0.09, "lam": 15}),
+    ("pfedme/figure-6", "paper", "mnist-mlr", "pFedMe (PM)", {"personal_lr": 0.1, "lr": 0.005}),
+    ("pfedme/figure-7", "paper", "synthetic-dnn", "Per-FedAvg", {"adapt_lr": 0.005, "lr": 0.001}),
+    ("pfedme/figure-1", "honest", "mnist-mlr", "PM, R = 5", {"personal_lr": 0.09, "lr": 0.005}),
+    ("pfedme/figure-5", "honest", "mnist-dnn", "PM, β = 4", {"personal_lr": 0.09, "lr": 0.003}),
+    ("fedu/table-4", "paper", "vehicle-convex", "FedAvg", {"lr": 0.02}),
+    ("fedu/table-4", "paper", "mnist-convex", "FedAvg", {"lr": 0.03}),
+    ("fedu/table-1", "paper", "har-convex", "pFedMe", {"lam": 10, "personal_lr": 0.01}),
+    ("fedu/table-1", "paper", "har-nonconvex", "pFedMe", {"lam": 15, "personal_lr": 0.01}),
+    ("fedu/table-1", "paper", "har-convex", "FedU (all neighbours)", {"eta": 0.05, "lr": 0.03}),
+    ("fedu/table-3", "paper", "vehicle-nonconvex", "Global", {"lr": 0.05}),
+]
+"""What the authors' commands have (README of CharlieDinh/pFedMe and CharlieDinh/FedU_FMTL), looked
+up by eye.
+"""
+
+
+@pytest.mark.parametrize(("key", "protocol", "name", "label", "values"), PUBLISHED)
+def test_values_are_those_of_the_published_commands(
+    key: str, protocol: str, name: str, label: str, values: dict[str, float]
+) -> None:
+    block = next(b for b in table_of(key, protocol).blocks if b.name == name)
+    line = next(x for x in block.lines if x.name == label)
+    assert not line.tuned
+    assert {k: v for k, v in (line.method | line.changes).items() if k in values} == values
