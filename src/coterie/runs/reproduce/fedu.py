@@ -220,7 +220,7 @@ def block_of(
 ) -> Block:
     """A data set with the convex or the nonconvex model; nothing as fraction: everybody in every
     round. Where a tenth of the clients take part, runs while tuning must be long enough for each of
-    them to take part several times.
+    them to take part more than once.
     """
     training: Config = {"rounds": 200, "eval_every": 20, "batch_size": 20}
     if fraction is not None:

@@ -109,6 +109,8 @@ def _same(column: Column, protocol: Protocol) -> Block:
         pfedme["personal_lr"] = STEP
     sgd: Config = {"local_steps": 20, "lr": 0.005, "weighting": mean}
     meta: Config = {"name": "per-fedavg", **sgd, "adapt_lr": 0.005}
+    if protocol == "paper":
+        meta["lr"] = 0.001
     gm, per, fedavg = AHEAD[column.name]
     lines = [
         Line("pFedMe (PM)", pfedme, view="personal"),
@@ -118,7 +120,6 @@ def _same(column: Column, protocol: Protocol) -> Block:
         Line("Local", {"name": "local", "local_steps": 20, "lr": 0.005}),
     ]
     if protocol == "paper":
-        meta["lr"] = 0.001
         then = {**meta, "order": "in-a-row"}
         lines.insert(3, Line("Per-FedAvg (in a row, the code's)", then, more={BEHIND: per}))
     experiment = _with_losses(experiment_of(column, protocol, column.rounds, 20))
