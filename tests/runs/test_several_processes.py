@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -16,6 +17,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from coterie.core import crew
+from coterie.runs import launch
 from coterie.runs.run import load
 
 EXPERIMENT = """
@@ -132,3 +135,58 @@ def test_what_cannot_be(given: tuple[Any, ...], sentence: str, tmp_path: Path) -
     said = done("run", toml, "-o", tmp_path / "never", *given, code=2)
     assert re.search(sentence, " ".join(said.split())), said
     assert not (tmp_path / "never").exists()
+
+
+def test_a_port_that_another_program_has_is_one_sentence(tmp_path: Path) -> None:
+    toml = experiment(tmp_path, rounds=1, store="device")
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        where = f"127.0.0.1:{other.getsockname()[1]}"
+        place = ("--processes", 2, "--process", 0, "--coordinator", where)
+        said = " ".join(done("run", toml, "-o", tmp_path / "never", *place, code=2).split())
+    assert f"--coordinator is '{where}', but process 0 cannot listen there: " in said
+    assert not (tmp_path / "never").exists()
+
+
+@pytest.mark.skipif(not hasattr(socket, "SO_REUSEPORT"), reason="no port can be held here")
+def test_nobody_takes_the_port_before_the_first_process_listens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    taken: list[bool] = []
+
+    def start(*given: Any) -> subprocess.Popen[bytes]:
+        with socket.socket() as other:
+            try:
+                other.bind(("127.0.0.1", int(given[-1].rpartition(":")[2])))
+                taken.append(True)
+            except OSError:
+                taken.append(False)
+        return subprocess.Popen([sys.executable, "-c", ""])
+
+    monkeypatch.setattr(launch, "_start", start)
+    launch.launch(["run"], 2, "again")
+    assert taken == [False, False]
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp6").exists(), reason="asks Linux who listens")
+def test_processes_of_one_machine_are_not_reached_from_another(tmp_path: Path) -> None:
+    toml = experiment(tmp_path, rounds=1, store="device")
+    with crew.port_for_all() as held:
+        port = held.getsockname()[1]
+        place = ("--processes", 2, "--process", 0, "--coordinator", f"127.0.0.1:{port}")
+        process = coterie("run", toml, "-o", tmp_path / "waits", *place)
+        until = time.monotonic() + 100
+        while not (there := listening(port)):
+            assert time.monotonic() < until
+            assert process.poll() is None, process.communicate()[0]
+            time.sleep(0.05)
+        process.kill()
+        process.communicate()
+    assert there == {"0000000000000000FFFF00000100007F"}, "loopback only"
+
+
+def listening(port: int) -> set[str]:
+    """The addresses at which somebody listens to a port, as Linux writes them."""
+    lines = [line.split() for line in Path("/proc/net/tcp6").read_text().splitlines()[1:]]
+    places = [line[1].split(":") for line in lines if line[3] == "0A"]
+    return {address for address, number in places if int(number, 16) == port}

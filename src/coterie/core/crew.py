@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import socket
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -50,12 +51,46 @@ class Place(NamedTuple):
 _joined = Place(1, 0, "")
 
 
+def port_for_all(port: int = 0) -> socket.socket:
+    """A socket that holds a port of loopback (nothing: one that is free) as long as it is open.
+    Only processes of this user that ask for a shared port get it too: JAX's coordinator does.
+    """
+    held = socket.socket()
+    try:
+        if hasattr(socket, "SO_REUSEPORT"):
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        held.bind(("127.0.0.1", port))
+    except OSError:
+        held.close()
+        raise
+    return held
+
+
+def _listening(place: Place) -> str | None:
+    """Where the first process listens: nothing is every address. Coordinators of one machine are
+    not to be reached from another. JAX ends the process where it finds its port taken.
+    """
+    host, port = place.coordinator.rsplit(":", 1)
+    if host not in ("127.0.0.1", "localhost"):
+        return None
+    if place.process == 0:
+        try:
+            port_for_all(int(port)).close()
+        except (OSError, OverflowError) as error:
+            raise InvalidInput(
+                f"--coordinator is {place.coordinator!r}, but process 0 cannot listen there:"
+                f" {error}."
+            ) from None
+    return f"127.0.0.1:{port}"
+
+
 def join(place: Place) -> None:
     """Become one of several processes; before JAX has started."""
     global _joined
     place.check()
     if place.processes == 1:
         return
+    listening = _listening(place)
     import jax
 
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
@@ -65,6 +100,7 @@ def join(place: Place) -> None:
             place.coordinator,
             place.processes,
             place.process,
+            coordinator_bind_address=listening,
             initialization_timeout=START,
             heartbeat_timeout_seconds=SILENCE,
         )

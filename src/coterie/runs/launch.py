@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from coterie.core.crew import cores_of
+from coterie.core.crew import cores_of, port_for_all
 from coterie.core.errors import CoterieError, InvalidInput
 
 GRACE = 10.0
@@ -23,30 +23,26 @@ class Ended(CoterieError):
     """A process of a launched run was killed or failed."""
 
 
-def free_port() -> int:
-    """A port of the loopback interface that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def launch(command: Sequence[str], processes: int, remedy: str) -> None:
     """Run `coterie COMMAND` in so many processes. The first prints; the others are quiet unless
     they fail. When one is gone, the others are ended. Ctrl-C stops all of them at a checkpoint.
     """
     if processes < 1:
         raise InvalidInput(f"--processes is {processes}, but must be at least 1.")
-    where = f"127.0.0.1:{free_port()}"
-    started = [_start(command, i, processes, where) for i in range(processes)]
-    try:
-        _watch(started, remedy)
-    finally:
-        for process in started:
-            if process.poll() is None:
-                process.kill()
-        for process in started:
-            process.wait()
+    # Held until the end, or another program could take it before the first process listens.
+    with port_for_all() as held:
+        where = f"127.0.0.1:{held.getsockname()[1]}"
+        if not hasattr(socket, "SO_REUSEPORT"):  # Windows: held, nobody at all could have it
+            held.close()
+        started = [_start(command, i, processes, where) for i in range(processes)]
+        try:
+            _watch(started, remedy)
+        finally:
+            for process in started:
+                if process.poll() is None:
+                    process.kill()
+            for process in started:
+                process.wait()
 
 
 def _start(
