@@ -133,6 +133,21 @@ def test_local_epochs_of_full_batches_are_steps(ragged: Federation) -> None:
     )
 
 
+def test_moreau_epochs_are_as_many_batches_as_each_client_has(ragged: Federation) -> None:
+    """With full batches an epoch is one mini-batch; else clients with more rows take more."""
+    given: dict[str, Any] = {"lam": 2.0, "inner_steps": 2, "trains": "all"}
+    epochs = coterie.PFedMe(**given, local_epochs=3)
+    rounds = coterie.PFedMe(**given, local_rounds=3)
+    np.testing.assert_allclose(
+        flat(epochs, ragged, sampling="full"), flat(rounds, ragged, sampling="full"), **SAME
+    )
+    result = coterie.simulate(epochs, ragged, "mlr", **BASE)
+    batches = -(-ragged.train.sizes // BASE["batch_size"])
+    assert len(set(batches)) > 1
+    taken = sum(2 * 3 * int(n) for n in batches) * BASE["rounds"]
+    assert result.ledger.gradients == taken
+
+
 def test_a_graph_without_edges_is_local(ragged: Federation) -> None:
     empty = coterie.graph.from_matrix(np.zeros((5, 5)))
     np.testing.assert_array_equal(

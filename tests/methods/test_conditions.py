@@ -94,6 +94,16 @@ def test_the_gain_of_the_hub(name: str, beta: float, eta: float, steps: int, hol
     assert found.holds == holds == (abs(w) < 1)
 
 
+def test_the_gain_of_the_hub_of_epochs_is_that_of_any_number_of_steps() -> None:
+    """How many batches an epoch has is the client's own: 1 or very many."""
+    one = {"beta": 1.9, "lr": 0.11, "lam": 15.0, "local_epochs": 1}
+    assert not conditions(coterie.get_method("pfedme", one))["β·(1−(1−lr·λ)^R)"].holds
+    many = {"beta": 2.1, "lr": 1e-4, "lam": 15.0, "local_epochs": 1}
+    found = conditions(coterie.get_method("pfedme", many))["β·(1−(1−lr·λ)^R)"]
+    assert found.value == 2.1
+    assert not found.holds
+
+
 def test_a_run_says_which_condition_a_growing_schedule_breaks(ragged: Federation) -> None:
     method = coterie.FedU(lr=0.1, local_steps=1, eta=Linear(1.0))
     simulator = Simulator(method, ragged, "mlr", coterie.Training(rounds=30))

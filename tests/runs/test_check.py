@@ -126,6 +126,23 @@ def sentences(method: coterie.Method, fed: Federation) -> str:
     return "\n".join(checked(method.name, sim, smoothness(sim)).sentences())
 
 
+@pytest.mark.parametrize(("name", "option"), [("pfedme", "local_rounds"), ("fedu", "local_steps")])
+def test_epochs_count_as_the_steps_of_the_largest_client(
+    name: str, option: str, ragged: Federation
+) -> None:
+    """FedU's lr·R and pFedMe's lr·β·R, which the theorems bound."""
+    steps = int(-(-ragged.train.sizes.max() // 4))
+    found = []
+    for more in ({"local_epochs": 2}, {option: 2 * steps}):
+        training = coterie.Training(rounds=2, batch_size=4)
+        graph = coterie.graph.complete(5) if name == "fedu" else None
+        sim = coterie.Simulator(coterie.get_method(name, more), ragged, "mlr", training, graph)
+        verdicts = checked(name, sim, smoothness(sim)).verdicts
+        found.append([v.condition for v in verdicts if "heorem" in v.condition.text])
+    assert any("R" in c.text for c in found[0])
+    assert found[0] == found[1]
+
+
 def test_what_the_theorems_do_not_have_is_said(linear: Federation) -> None:
     lasso = sentences(coterie.FedU(edge_penalty="norm", eta=5.0), linear)
     assert "its pulls are bounded" in lasso

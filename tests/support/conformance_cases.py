@@ -89,6 +89,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "fedu, empty middle, epochs": ("fedu", {"empty": 2, "local_epochs": 1}),
     "dfedu, Network Lasso": ("dfedu", {"edge_penalty": "norm"}),
     "graph-proj, Network Lasso": ("graph-proj", {"edge_penalty": "norm"}),
+    "pfedme, epochs": ("pfedme", {"local_epochs": 2}),
     "pfedme, Nesterov": ("pfedme", {"inner_solver": "nesterov", "tolerance": 0.5}),
     "lp-proj-2, Nesterov": ("lp-proj-2", {"inner_solver": "nesterov", "inner_momentum": 0.4}),
     "fedu, guarded": ("fedu", {"guard": True, "optimizer": "adam", "optimizer_state": "kept"}),
@@ -214,6 +215,7 @@ def small(name: str, **more: Any) -> Method:
     usual = {k: v for k, v in USUAL.items() if k in METHODS[name].public()}
     if "local_epochs" in more:  # they take the place of steps
         usual.pop("local_steps", None)
+        usual.pop("local_rounds", None)
     return coterie.get_method(name, {**usual, **more})
 
 

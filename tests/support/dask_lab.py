@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from coterie.runs.launch import free_port
+from coterie.deploy.ports import free_port
 
 
 class Lab:

@@ -34,12 +34,13 @@ def step_conditions(
     return [Condition(c.text, float(np.max(c.value)), float(np.min(c.bound))) for c in found]
 
 
-def hub_gain(beta: Number, step: Any, local_rounds: int) -> Condition:
+def hub_gain(beta: Number, step: Any, local_rounds: int, *, or_more: bool = False) -> Condition:
     """The condition on how far a hub goes whose clients take R steps of the size `step` = ηλ from w
-    towards models of their own.
+    towards models of their own; `or_more`: or more steps than that.
 
     While those stand still, the distance of w to them is multiplied by 1 − β(1 − (1 − ηλ)^R) in a
     round.
     """
-    value = rate(beta) * (1.0 - (1.0 - step) ** local_rounds)
+    gain = 1.0 - (1.0 - step) ** local_rounds
+    value = rate(beta) * (np.maximum(gain, 1.0) if or_more else gain)
     return Condition("β·(1−(1−lr·λ)^R) (stability of the hub)", value, 2.0)

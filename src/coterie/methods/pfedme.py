@@ -50,7 +50,7 @@ class PFedMe(InnerProblem, Averaging):
     λ               lam
     η               lr
     step on θ       personal_lr
-    R, K, ν         local_rounds, inner_steps, tolerance
+    R, K, ν         local_rounds (or local_epochs), inner_steps, tolerance
     β               beta
     ==============  ================================================
 
@@ -82,6 +82,11 @@ class PFedMe(InnerProblem, Averaging):
         search=LinearRange(0.5, 2.0),
     )
     local_rounds: int = option(20, "mini-batches (and steps of w) per round", symbol="R", low=1)
+    local_epochs: int | None = option(
+        None,
+        "count R in epochs over the client's data, not in mini-batches (the published FedU code)",
+        low=1,
+    )
     inner_steps: int = option(
         5,
         "gradient steps on θ per mini-batch; the cap when `tolerance` is given",
@@ -101,6 +106,16 @@ class PFedMe(InnerProblem, Averaging):
     keep_local: bool = option(
         False, "also evaluate w_{k,R} (what the published code calls personalised)"
     )
+
+    @property
+    def R(self) -> int:
+        return self.local_epochs or self.local_rounds
+
+    def unused(self) -> dict[str, str]:
+        if self.local_epochs is None:
+            return super().unused()
+        reason = f"{self.name}.local_epochs is {self.local_epochs}"
+        return {**super().unused(), "local_rounds": reason}
 
     @property
     def model_views(self) -> tuple[str, ...]:
@@ -146,7 +161,9 @@ class PFedMe(InnerProblem, Averaging):
             return (w, theta), gradients
 
         start = received if self.inner_start == "received" else state.theta
-        count = self.local_rounds * self.span(objective.t)
+        count = self.R * self.span(objective.t)
+        if self.local_epochs:
+            count = count * objective.steps_per_epoch
         (w, theta), gradients = inner.rounds(local_round, (received, start), count)
         return Step(w, PFedMeState(theta, w if self.keep_local else None), gradients)
 
@@ -159,7 +176,10 @@ class PFedMe(InnerProblem, Averaging):
         return views
 
     def work(self) -> Work:
-        return Work(self.local_rounds * self.inner_steps, None, self.personal_lr, self.trains)
+        each, epochs = self.R * self.inner_steps, self.local_epochs is not None
+        return Work(
+            None if epochs else each, each if epochs else None, self.personal_lr, self.trains
+        )
 
     def descents(self, template: Vector) -> list[Descent]:
         lr, more = rate(self.personal_lr), rate(self.lam) + rate(self.decay)
@@ -169,9 +189,9 @@ class PFedMe(InnerProblem, Averaging):
         lam = rate(self.lam)
         inner, outer = rate(self.personal_lr) * lam, rate(self.lr) * lam
         below = self.steepest(rate(self.personal_lr) * (lam + rate(self.decay)))
-        R = self.local_rounds * self.longest
+        R, epochs = self.R * self.longest, self.local_epochs is not None
         return [
             Condition("personal_lr·λ (stability of the inner steps)", inner, below),
             Condition("lr·λ (stability of the steps of w)", outer, 2.0),
-            *([] if self.server_optimizer else [hub_gain(self.beta, outer, R)]),
+            *([] if self.server_optimizer else [hub_gain(self.beta, outer, R, or_more=epochs)]),
         ]

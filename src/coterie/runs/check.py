@@ -125,11 +125,12 @@ def _assumptions(sim: Simulator, beta: float, rho: float | None) -> list[Verdict
     """What the papers' theorems assume."""
     method, convex = sim.method, _convexity(sim)
     if isinstance(method, FedU | DFedU) and method.pulls_linearly and rho:
-        return _of_fedu(method, beta, convex, rho)
+        return _of_fedu(sim, method, beta, convex, rho)
     if isinstance(method, PFedMe) and _largest(method.lam):
-        return _of_envelope(method, beta, convex)
+        return _of_envelope(sim, method, beta, convex)
     if isinstance(method, LpProjBase) and method.p == 2 and _largest(method.lam):
-        return _of_envelope(method, beta, convex, method.squared_norm_of_p(sim.template))
+        norm = method.squared_norm_of_p(sim.template)
+        return _of_envelope(sim, method, beta, convex, norm)
     return []
 
 
@@ -151,7 +152,16 @@ def _assumed(text: str, value: float, advice: str = "") -> Verdict:
     return Verdict(Condition(text, value, 1.0), False, advice)
 
 
-def _of_fedu(method: Laplacian, beta: float, convex: float, rho: float) -> list[Verdict]:
+def _steps(sim: Simulator, given: int) -> int:
+    """R of the client that takes the most steps: `given`, or as many epochs."""
+    if getattr(sim.method, "local_epochs", None) is None:
+        return given
+    return given * int(-(-sim.federation.train.sizes.max() // sim.spec.learner.batch_size))
+
+
+def _of_fedu(
+    sim: Simulator, method: Laplacian, beta: float, convex: float, rho: float
+) -> list[Verdict]:
     strength = _largest(method.eta) * rho
     if not strength:
         return []
@@ -159,7 +169,8 @@ def _of_fedu(method: Laplacian, beta: float, convex: float, rho: float) -> list[
     text = "2·smoothness/(ηρ) (FedU's theorems assume ηρ > 2·smoothness)"
     out = [_assumed(text, 2 * beta / strength, least)]
     alike = method.mix_lr is None
-    step = _largest(method.lr) * method.R if alike else _largest(method.mix_lr)
+    steps = _steps(sim, method.R)
+    step = _largest(method.lr) * steps if alike else _largest(method.mix_lr)
     bounds = {"2, losses that need not be convex": theorems.fedu_smooth(beta, strength)}
     if convex:
         bounds["1, strongly convex losses"] = theorems.fedu_convex(beta, convex, strength)
@@ -175,7 +186,7 @@ def _of_fedu(method: Laplacian, beta: float, convex: float, rho: float) -> list[
 
 
 def _of_envelope(
-    method: PFedMe | LpProjBase, beta: float, convex: float, norm: float = 1.0
+    sim: Simulator, method: PFedMe | LpProjBase, beta: float, convex: float, norm: float = 1.0
 ) -> list[Verdict]:
     lam, gain = _largest(method.lam), _largest(method.beta)
     if isinstance(method, PFedMe):
@@ -193,7 +204,8 @@ def _of_envelope(
     if convex:
         mu = theorems.envelope_convexity(lam, convex, norm)
         bounds[f"{title}'s Theorem {at[0]}, strongly convex losses"] = strong(lam, mu, gain)
-    step = _largest(method.lr) * gain * method.local_rounds
+    R = _steps(sim, method.R if isinstance(method, PFedMe) else method.local_rounds)
+    step = _largest(method.lr) * gain * R
     for name, most in bounds.items():
         proved = f"It is proved up to lr·β·R = {most:.3g}."
         out.append(_assumed(f"lr·β·R/{most:.3g} ({name})", step / most, proved))
