@@ -11,10 +11,10 @@ Under the protocol "paper" features are scaled over test data too, and where the
 name values (FedU, pFedMe, FedAvg, Per-FedAvg, Local, Global) they are taken. Its Per-FedAvg does
 not go back before the second of its two steps (`order = "in-a-row"`), and its pFedMe takes K = 5
 steps on every mini-batch of 5 epochs of each client. The others are tuned as above: what that
-code's SCAFFOLD and MOCHA do is in experiments/fedu/published-rules. Accuracy is counted by test samples, and down-sampled clients have 40% of theirs there. In
-that code, as it is since May 2022, the sum over neighbours is commented out, so that its FedU
-trains alone; before, it pulled, client after client in place (methods/fedu.py), where ours pulls
-all at once.
+code's SCAFFOLD and MOCHA do is in experiments/fedu/published-rules. Accuracy is counted by test
+samples, and down-sampled clients have 40% of theirs there. In that code, as it is since May 2022,
+the sum over neighbours is commented out, so that its FedU trains alone; before, it pulled, client
+after client in place (methods/fedu.py), where ours pulls all at once.
 
 Not there: MOCHA without convexity (it is made for linear models), a convex model on CIFAR-10 (the
 paper has none either).
