@@ -31,13 +31,14 @@ from coterie.runs.reproduce.base import (
     all_tables,
 )
 from coterie.runs.reproduce.carry_out import Done, Wish, carry_out
-from coterie.runs.reproduce.cost import note_costs, read_costs, told
+from coterie.runs.reproduce.cost import Cost, note_costs, read_costs, told, told_of_all
 from coterie.runs.reproduce.plan import study_of
 from coterie.runs.reproduce.result import write
 from coterie.runs.reproduce.rows import read_csv
 from coterie.runs.reproduce.sheet import _same
 from tests.conftest import Cli
 
+COMMITTED = Path(__file__).parents[2] / "experiments"
 REAL = os.environ.get("COTERIE_DATA")
 TABLES = [pytest.param(t, id=f"{t.key}-{t.protocol}") for t in all_tables("both")]
 
@@ -306,13 +307,33 @@ def test_what_is_wrong_is_said_in_a_sentence(cli: Cli, tmp_path: Path) -> None:
     code, _, said = cli("reproduce", "all", "--protocol", "kind")
     assert code == 2
     assert "both, honest, paper" in said
-    committed = Path(__file__).parents[2] / "experiments"
-    code, out, _ = cli("reproduce", "lp-proj/table-10", "--missing", "-o", str(committed))
+    code, out, _ = cli("reproduce", "lp-proj/table-10", "--missing", "-o", str(COMMITTED))
     assert code == 0
     assert "every block has a result" in out
     code, out, _ = cli("reproduce", "list")
     assert code == 0
     assert "lp-proj/table-4" in out
+
+
+def test_what_takes_hours_is_asked_for(cli: Cli) -> None:
+    """Also of a table that is named, as of `all`."""
+    code, _, said = cli("reproduce", "lp-proj/figure-2")
+    assert code == 2
+    assert "only blocks that take hours (cifar10, emnist)" in " ".join(said.split())
+    code, _, said = cli("reproduce", "lp-proj/table-16", "--missing", "-o", str(COMMITTED))
+    assert (code, said) == (0, ""), "all its blocks are short"
+    code, out, said = cli("reproduce", "lp-proj/table-17", "--missing", "-o", str(COMMITTED))
+    assert (code, "every block has a result" in out) == (0, True)
+    assert "left out, since they take hours: emnist" in said
+
+
+def test_what_all_takes_is_told() -> None:
+    table = table_of("lp-proj/table-16")
+    costs = {(table.key, "honest", "mnist"): Cost(3, 7300.0, "cores")}
+    assert told_of_all([table], costs).startswith("`all`: at most 2.0 h of one core; runs")
+    others = [table, table_of("lp-proj/table-17")]
+    assert ", and 1 of 2 blocks not measured" in told_of_all(others, costs)
+    assert told_of_all([table], {}) == "`all`: not measured"
 
 
 @pytest.mark.slow

@@ -44,7 +44,10 @@ def reproduce(
         ),
     ] = "honest",
     long: Annotated[
-        bool, typer.Option("--long", help="`all`: also what takes hours (`list` marks it).")
+        bool,
+        typer.Option(
+            "--long", help="Also what takes hours (`list` marks it); else name it with --block."
+        ),
     ] = False,
     only_missing: Annotated[
         bool, typer.Option("--missing", help="Leave out blocks that have a result in OUT.")
@@ -99,11 +102,12 @@ def reproduce(
     if name == "all" and blocks:
         raise InvalidInput(f"--block is {blocks[0]!r}, but `all` does all blocks; name a table.")
     if name == "all":
-        tables = [t if long else t.without_long() for t in all_tables(protocol)]
-        tables = [t for t in tables if t.blocks]
+        tables = all_tables(protocol)
     else:
         wanted = ("honest", "paper") if protocol == "both" else (protocol,)
         tables = [table_of(name, each) for each in wanted]
+    if not long and not blocks:
+        tables = _without_long(name, tables)
     if only_missing and not quick:
         tables = [found for table in tables if (found := missing(table, folder)).blocks]
         if not tables:
@@ -137,6 +141,20 @@ def reproduce(
         print_json(results)
 
 
+def _without_long(name: str, tables: list[PaperTable]) -> list[PaperTable]:
+    """What does not take hours; of a table that is named, what is left out is said."""
+    short = [found for table in tables if (found := table.without_long()).blocks]
+    hours = dict.fromkeys(b.name for table in tables for b in table.blocks if b.long)
+    if not short:
+        raise InvalidInput(
+            f"{name} has only blocks that take hours ({', '.join(hours)}); add --long, or name one"
+            " with --block."
+        )
+    if hours and name != "all":
+        say(f"left out, since they take hours: {', '.join(hours)}; --long does them too.")
+    return short
+
+
 def _seeds(table: PaperTable) -> str:
     return " or ".join(map(str, sorted({block.seeds or table.seeds for block in table.blocks})))
 
@@ -144,7 +162,7 @@ def _seeds(table: PaperTable) -> str:
 def _list(folder: Path, as_json: bool) -> None:
     """All that can be done, and what it takes."""
     from coterie.runs.reproduce.base import all_tables
-    from coterie.runs.reproduce.cost import read_costs, told
+    from coterie.runs.reproduce.cost import read_costs, told, told_of_all
 
     costs = read_costs(folder)
     if as_json:
@@ -169,3 +187,4 @@ def _list(folder: Path, as_json: bool) -> None:
             table.key, table.title, names, _seeds(table), table.protocol, told(table, costs)
         )
     out.print(shown)
+    out.print(told_of_all(all_tables("honest"), costs), highlight=False)

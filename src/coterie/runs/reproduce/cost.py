@@ -141,5 +141,21 @@ def told(table: PaperTable, costs: Costs) -> str:
     return text if not missing else f"{text}, and {missing} of {len(short)} blocks not measured"
 
 
+def told_of_all(tables: Sequence[PaperTable], costs: Costs) -> str:
+    """What `coterie reproduce all` takes at the most, in a sentence: what tables share is counted
+    in each of them.
+    """
+    short = [(table, block) for table in tables for block in table.blocks if not block.long]
+    found = [cost for table, block in short if (cost := _cost(table, block, costs))]
+    if not found:
+        return "`all`: not measured"
+    text = f"`all`: at most {seconds_text(sum(cost.seconds for cost in found))} of one core"
+    if any(cost.basis == "quick" for cost in found):
+        text = f"{text}, in part foretold"
+    missing = len(short) - len(found)
+    left = "" if not missing else f", and {missing} of {len(short)} blocks not measured"
+    return f"{text}{left}; runs that tables share are counted in each."
+
+
 def _cost(table: PaperTable, block: Block, costs: Costs) -> Cost | None:
     return costs.get((table.key, table.protocol, block.name))
