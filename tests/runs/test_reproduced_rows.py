@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from coterie.runs.reproduce.base import ACCURACY, TO_TARGET, table_of
+from coterie.runs.reproduce.base import ACCURACY, TO_TARGET, VARIANCE, table_of
 from coterie.runs.reproduce.result import order
 from coterie.runs.reproduce.rows import Row, read_csv, table_csv
 from coterie.runs.reproduce.summary import summary, write_summary
@@ -17,6 +17,7 @@ def row(label: str, paper: str, *ours: float, measure: str = ACCURACY) -> Row:
 
 
 NONE = float("nan")
+HEAD = "| table | block | method | measure | paper | ours | verdict |"
 
 
 def test_verdicts_and_order() -> None:
@@ -56,7 +57,7 @@ def test_a_cell_in_which_seeds_collapsed_is_not_met_and_not_first() -> None:
 def test_two_readings_of_a_method_have_one_place_in_the_paper() -> None:
     def verdicts(*rows: Row) -> dict[str, str]:
         lines = summary([(table_of("fedu/table-4"), rows)])
-        cells = [line.split(" | ") for line in lines if line.startswith("| [")]
+        cells = [line.split(" | ") for line in lines[lines.index(HEAD) + 2 :]]
         return {cell[2]: cell[-1].rstrip(" |") for cell in cells}
 
     sampled, every = "FedU (neighbours sampled)", "FedU (all neighbours)"
@@ -96,3 +97,17 @@ def test_the_summary_is_written_between_marks(tmp_path: Path) -> None:
     assert text.count("| FedU | accuracy | 99.10 ± 0.18 | 99.05 ± 0.07 | within 2 std; place") == 1
     assert "outside, +0.96; place 2 in the paper, 1 here" in text
     assert "2 cells: 1 within 2 standard deviations" in text
+    assert (
+        text.count("| [fedu/table-3](fedu/table-3/result.md) | a-block | 1 of 2 | 1 of 2 | ") == 1
+    )
+
+
+def test_the_overview_counts_what_agrees() -> None:
+    rows = [
+        row("a", "90.0 ± 0.3", 90.2, 90.8),
+        row("b", "80.0 ± 0.3", 91.2, 91.8),
+        row("b", "★", NONE)._replace(measure=VARIANCE, collapsed="collapsed at round 7"),
+        row("c", "", 12.0),
+    ]
+    told = "| [lp-proj/table-7](lp-proj/table-7/result.md) | a-block | 2 of 3 | 1 of 2 | 2 |"
+    assert told in summary([(table_of("lp-proj/table-7"), rows), (table_of("fedu/table-3"), [])])

@@ -20,6 +20,7 @@ BEGIN = "<!-- reproduce: begin; written by `coterie reproduce summary`, not by h
 END = "<!-- reproduce: end -->"
 TITLE = "## The papers' tables, cell by cell"
 COLUMNS = ("table", "block", "method", "measure", "paper", "ours", "verdict")
+OVERVIEW = ("table", "blocks", "numbers that agree", "accuracies that agree", "at another place")
 RANKED = (ACCURACY, AT_BUDGET)
 """Measures by which methods come in an order."""
 
@@ -39,7 +40,7 @@ def write_summary(out: Path) -> tuple[Path, int]:
     after = rest.split(END, 1)[1] if END in rest else "\n"
     lines = summary(found)
     write_text(path, f"{head}{BEGIN}\n\n" + "\n".join(lines) + f"\n\n{END}{after}")
-    return path, max(0, sum(1 for line in lines if line.startswith("| ")) - 1)
+    return path, sum(bool(row.paper) for _, rows in found for row in rows)
 
 
 def summary(found: Sequence[tuple[PaperTable, Sequence[Row]]]) -> list[str]:
@@ -58,8 +59,10 @@ def summary(found: Sequence[tuple[PaperTable, Sequence[Row]]]) -> list[str]:
         f" much), {counted['none']} without a solution as in the paper. In {changed} the method has"
         " another place among those of its block than in the paper.",
         "",
-        "| " + " | ".join(COLUMNS) + " |",
-        "|" + "---|" * len(COLUMNS),
+        *_head(OVERVIEW),
+        *(_overview(table, cells) for table, _ in found if any(c[0] is table for c in cells)),
+        "",
+        *_head(COLUMNS),
     ]
     for table, row, verdict in cells:
         name = f"{table.paper}/{table.folder}"
@@ -69,6 +72,26 @@ def summary(found: Sequence[tuple[PaperTable, Sequence[Row]]]) -> list[str]:
         texts = (f"[{name}]({name}/result.md)", row.block, method, row.measure, row.paper)
         lines.append("| " + " | ".join((*texts, ours, verdict)) + " |")
     return lines
+
+
+def _head(columns: Sequence[str]) -> list[str]:
+    return ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+
+
+def _overview(table: PaperTable, cells: Sequence[tuple[PaperTable, Row, str]]) -> str:
+    """A table in a line: how many of its numbers agree, and which blocks were run."""
+    mine = [(row, verdict) for of, row, verdict in cells if of is table]
+    agree = [(row, _kind(verdict) in ("within", "none")) for row, verdict in mine]
+    told = [
+        f"{sum(ok for row, ok in agree if row.measure in measures)} of {count}"
+        if (count := sum(row.measure in measures for row, _ in agree))
+        else ""
+        for measures in ({row.measure for row, _ in mine}, {ACCURACY})
+    ]
+    name = f"{table.paper}/{table.folder}"
+    blocks = ", ".join(dict.fromkeys(row.block for row, _ in mine))
+    moved = str(sum("place" in verdict for _, verdict in mine))
+    return "| " + " | ".join((f"[{name}]({name}/result.md)", blocks, *told, moved)) + " |"
 
 
 def _kind(verdict: str) -> str:
