@@ -14,7 +14,7 @@ import pytest
 
 import coterie
 from bench.hlo import Program, block_of
-from coterie import METHODS, Diverged, Federation, PFedMe
+from coterie import METHODS, Diverged, Federation, Linear, PFedMe
 from coterie.adversary import get_attack
 from coterie.channel import get_channel
 from coterie.core.compilation import Compilations
@@ -162,6 +162,12 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "best": ({}, {"keep": "best"}),
     "held out": ({}, {"held_out": 1}),
     "host": ({}, {"store": "host"}),
+    "epochs": ({"local_epochs": 2}, {}),
+    "epochs, host, batches that grow": (
+        {"local_epochs": 1},
+        {"store": "host", "batch_schedule": Linear(1.0, 1.0)},
+    ),
+    "epochs of all rows": ({"local_epochs": 2}, {"sampling": "full"}),
 }
 DAILY = ("copies", "infinite lies")
 
@@ -177,6 +183,8 @@ def test_results_and_bills_are_those_of_training_everybody(
     # In float64 nothing is infinite.
     single = case == "infinite lies"
     options = {**PLAIN, "eval_every": 3, "precision": "float32" if single else "float64", **more}
+    if options.get("sampling") == "full":
+        del options["batch_size"]
     run = lambda: coterie.simulate(METHOD.replace(**change), ragged, **options)
     ours = run()
     assert ours.simulator.spec.unseen

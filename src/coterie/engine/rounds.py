@@ -26,6 +26,7 @@ from coterie.engine.scattered import gathered
 from coterie.engine.setting import ClientState, Log, Round, Setting, Spec, State, Who
 from coterie.methods.base import Method
 from coterie.methods.star import StarMethod
+from coterie.models.objective import batches_of
 
 
 def one_round(spec: Spec, setting: Setting, state: State, who: Who, t: Scalar) -> tuple[State, Log]:
@@ -133,6 +134,7 @@ def device_round(spec: Spec, setting: Setting, state: State, t: Scalar) -> tuple
         return one_round(spec, setting, state, Who(everyone), t)
     if everybody_trains(spec, setting.method):
         return one_round(spec, setting, state, Who(everyone, members), t)
+    now, sizes = Round(spec, setting, t), setting.data.size
     setting = setting._replace(data=gathered(spec.mesh, setting.data, members))
     taken = jax.tree.map(lambda r: r[members], state.rows)
     stale = stale_neighbours(spec, setting.method)
@@ -142,7 +144,7 @@ def device_round(spec: Spec, setting: Setting, state: State, t: Scalar) -> tuple
     rows = put_back(spec, state.rows, members, after.rows)
     if not spec.unseen:
         return State(after.hub, rows), log
-    return State(after.hub, rows, before=state.hub), of_everybody(spec, log)
+    return State(after.hub, rows, before=state.hub), of_everybody(now, log, sizes)
 
 
 def put_back(spec: Spec, rows: ClientState, ids: Array, new: ClientState) -> ClientState:
@@ -153,15 +155,23 @@ def put_back(spec: Spec, rows: ClientState, ids: Array, new: ClientState) -> Cli
     return back
 
 
-def of_everybody(spec: Spec, log: Log) -> Log:
-    """The log of a round that all clients train in, from that of the sampled ones: the others
-    receive the same and take as many gradients, and send nothing. They count as finite: whether
-    they are is seen when somebody looks.
+def of_everybody(now: Round, log: Log, sizes: Array) -> Log:
+    """The log of a round that all clients train in, from that of the sampled ones: the others, who
+    have so many samples each, receive the same and take as many gradients, or as many a mini-batch
+    where the method counts epochs, and send nothing. They count as finite: whether they are is seen
+    when somebody looks.
     """
-    among = lambda others, found: jnp.full(spec.clients, others, found.dtype).at[log.ids].set(found)
+    number = now.spec.clients
+    among = lambda others, found: jnp.full(number, others, found.dtype).at[log.ids].set(found)
+    sizes = jnp.asarray(sizes)
+    batches = jnp.ones_like(sizes)
+    if now.method.work().epochs is not None:
+        schedule = now.setting.data.batch_schedule
+        batches = batches_of(now.spec.learner, sizes, schedule, now.t)
+    each = jnp.max(log.gradients // jnp.maximum(1, batches[log.ids]))
     return Log(
-        jnp.arange(spec.clients, dtype=log.ids.dtype),
-        among(log.gradients[0], log.gradients),
+        jnp.arange(number, dtype=log.ids.dtype),
+        among(each * batches, log.gradients),
         among(True, log.finite),
         among(True, log.finite_after),
         among(0, log.up),

@@ -297,7 +297,8 @@ class Simulator:
         if not self.pooled:
             trained, rows, log = once(who, state.rows, log)
             self.kept.scatter(trained, rows)
-        log = of_everybody(self.spec, log) if self.spec.unseen else log
+        sizes = self.federation.train.sizes
+        log = of_everybody(self.now(), log, sizes) if self.spec.unseen else log
         return jax.tree.map(lambda leaf: np.asarray(leaf)[None], log)
 
     def _account(self, logs: Log, count: int) -> None:
@@ -372,9 +373,7 @@ class Simulator:
         return self.roll.among_all(found, self.held_out)
 
     def scored(self, split: str) -> NDArray[np.int64]:
-        """How many samples of each client a split's scores are over; 0 for those that have none
-        there.
-        """
+        """How many samples of each client a split's scores are over; 0: it has none there."""
         return self.roll.scored(split, self.malicious, self.seen)
 
     def models(self, client: int) -> dict[str, Vector]:

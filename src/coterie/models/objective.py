@@ -107,6 +107,21 @@ class Learner:
         return (y.T if self.class_major else y).astype(outputs.dtype)
 
 
+def batch_of(learner: Learner, schedule: Any, t: Any) -> Any:
+    """Samples that count in a batch of round t."""
+    if schedule is None:
+        return learner.batch_size
+    return jnp.clip(jnp.ceil(at(schedule, t)), 1, learner.batch_size).astype(jnp.int32)
+
+
+def batches_of(learner: Learner, size: Any, schedule: Any, t: Any) -> Any:
+    """Mini-batches in an epoch over so many samples."""
+    if learner.sampling == "full":
+        return jnp.ones_like(size)
+    count = batch_of(learner, schedule, t)
+    return (size + count - 1) // count
+
+
 @tree
 @dataclasses.dataclass(frozen=True)
 class Objective:
@@ -140,19 +155,12 @@ class Objective:
 
     @property
     def _count(self) -> Any:
-        size = self.learner.batch_size
-        if self.batch_schedule is None:
-            return size
-        asked = jnp.ceil(at(self.batch_schedule, self.t))
-        return jnp.clip(asked, 1, size).astype(jnp.int32)
+        return batch_of(self.learner, self.batch_schedule, self.t)
 
     @property
     def steps_per_epoch(self) -> Any:
         """⌈size / batch⌉, which differs from client to client."""
-        if self.learner.sampling == "full":
-            return jnp.int32(1)
-        count = self._count
-        return (self.size + count - 1) // count
+        return batches_of(self.learner, self.size, self.batch_schedule, self.t)
 
     def batch(self, step: Any) -> Batch:
         """The mini-batch of local step 0, 1, 2, … of this round.
