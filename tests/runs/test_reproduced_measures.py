@@ -9,8 +9,10 @@ import pytest
 
 import coterie
 from coterie.report.outcome import Outcome
+from coterie.runs.contender import Contender
 from coterie.runs.reproduce.base import all_tables, table_of
-from coterie.runs.reproduce.measures import TOLD, mean_curve, place
+from coterie.runs.reproduce.measures import TOLD, Ran, mean_curve, place
+from coterie.runs.reproduce.result import per_round
 from tests.support.reports import outcome
 
 SIZES = np.array([10, 30, 40, 20])
@@ -68,3 +70,16 @@ def test_values_are_those_of_the_published_commands(
     line = next(x for x in block.lines if x.name == label)
     assert not line.tuned
     assert {k: v for k, v in (line.method | line.changes).items() if k in values} == values
+
+
+def test_a_run_that_collapsed_counts_with_the_rounds_that_it_had() -> None:
+    block = table_of("fedu/table-3").blocks[0]
+    whole = dataclasses.replace(made(), gradients=np.array([0, 400, 800]))
+    at = np.array([0, whole.rounds[1]])
+    broken = dataclasses.replace(whole, rounds=at, gradients=np.array([0, 400]), collapsed="NaN")
+    at_once = dataclasses.replace(whole, rounds=at[:1], gradients=np.array([0]), collapsed="NaN")
+    line, contender = block.lines[0], Contender.from_config(block.lines[0].method)
+    outcomes = [whole, broken, at_once]
+    run = Ran(line, contender, outcomes, [], [np.ones(4, bool)] * 3, block)
+    assert per_round(run, "gradients") == 800 / whole.rounds[-1] / 4
+    assert per_round(dataclasses.replace(run, outcomes=[at_once]), "gradients") == 0

@@ -62,8 +62,8 @@ def rows_of(table: PaperTable, done: Sequence[Done]) -> Iterator[Row]:
                 yield _row(each, run, ALONE, run.alone())
             if any(o.unsent for o in run.outcomes):
                 yield _row(each, run, UNSENT, [float(o.unsent) for o in run.outcomes])
-            yield _row(each, run, GRADIENTS, [_per_round(run, "gradients")])
-            yield _row(each, run, BYTES, [_per_round(run, "up") + _per_round(run, "down")])
+            yield _row(each, run, GRADIENTS, [per_round(run, "gradients")])
+            yield _row(each, run, BYTES, [per_round(run, "up") + per_round(run, "down")])
 
 
 def _row(each: Done, run: Ran, measure: str, ours: list[float]) -> Row:
@@ -72,9 +72,12 @@ def _row(each: Done, run: Ran, measure: str, ours: list[float]) -> Row:
     return Row(each.block.name, line.label, line.column, measure, paper, ours, run.collapsed)
 
 
-def _per_round(run: Ran, what: str) -> float:
-    clients, rounds = len(run.outcomes[0].samples), max(1, int(run.outcomes[0].rounds[-1]))
-    return float(np.mean([getattr(o, what)[-1] for o in run.outcomes])) / clients / rounds
+def per_round(run: Ran, what: str) -> float:
+    """The mean over seeds; a run that collapsed counts with the rounds that it had."""
+    clients = len(run.outcomes[0].samples)
+    went = [o for o in run.outcomes if o.rounds[-1] > 0]
+    found = [float(getattr(o, what)[-1]) / int(o.rounds[-1]) / clients for o in went]
+    return float(np.mean(found)) if found else 0.0
 
 
 def spread(values: Sequence[float], measure: str = ACCURACY) -> str:
@@ -189,8 +192,8 @@ def _cells(table: PaperTable, each: Done, rows: Sequence[Row], quick: bool) -> l
                 cell.append(by_line.get((run.line.label, run.line.column), ""))
     columns += [GRADIENTS, BYTES, "values"]
     for run, cell in zip(each.lines, cells, strict=True):
-        sent = _per_round(run, "up") + _per_round(run, "down")
-        cell += [f"{_per_round(run, 'gradients'):.1f}", bytes_text(sent)]
+        sent = per_round(run, "up") + per_round(run, "down")
+        cell += [f"{per_round(run, 'gradients'):.1f}", bytes_text(sent)]
         cell.append(values_text(run.contender.method))
     text = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
     text += ["| " + " | ".join(cell) + " |" for cell in cells]
